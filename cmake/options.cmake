@@ -1,0 +1,64 @@
+# Options and what they default to: what is found decides, and tests, examples
+# and benchmarks belong to whoever builds syncnorm itself.
+
+find_package(CAF QUIET COMPONENTS core io)
+if(SYNCNORM_ENABLE_TORCH OR NOT DEFINED SYNCNORM_ENABLE_TORCH)
+  find_package(Torch QUIET)
+endif()
+include(CheckLanguage)
+check_language(CUDA)
+
+set(syncnorm_cuda_found OFF)
+if(CMAKE_CUDA_COMPILER)
+  set(syncnorm_cuda_found ON)
+endif()
+set(syncnorm_torch_found OFF)
+if(TORCH_FOUND OR Torch_FOUND)
+  set(syncnorm_torch_found ON)
+endif()
+set(syncnorm_caf_found OFF)
+if(CAF_FOUND)
+  set(syncnorm_caf_found ON)
+endif()
+
+option(SYNCNORM_ENABLE_ACTORS "Build syncnorm::actors (needs CAF)"
+       ${syncnorm_caf_found})
+option(SYNCNORM_ENABLE_CUDA "Build the CUDA kernels (needs the CUDA toolkit)"
+       ${syncnorm_cuda_found})
+option(SYNCNORM_ENABLE_TORCH "Build syncnorm::torch (needs libtorch)"
+       ${syncnorm_torch_found})
+option(SYNCNORM_ENABLE_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
+option(SYNCNORM_ENABLE_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})
+option(SYNCNORM_ENABLE_BENCH "Build the benchmarks" OFF)
+option(SYNCNORM_WARNINGS_AS_ERRORS "Treat our own warnings as errors" OFF)
+set(SYNCNORM_SANITIZE
+    ""
+    CACHE STRING "Value of -fsanitize= for everything built here, or empty")
+
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE
+      Release
+      CACHE STRING "Build type" FORCE)
+endif()
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+
+if(SYNCNORM_SANITIZE)
+  add_compile_options(-fsanitize=${SYNCNORM_SANITIZE} -fno-omit-frame-pointer
+                      -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${SYNCNORM_SANITIZE})
+endif()
+
+if(SYNCNORM_ENABLE_CUDA)
+  if(NOT CMAKE_CUDA_ARCHITECTURES)
+    # 7.5 is the oldest that nvcc 13 knows; the last one also carries PTX.
+    set(CMAKE_CUDA_ARCHITECTURES 75-real 80-real 86-real 89-real 90)
+  endif()
+  enable_language(CUDA)
+  set(CMAKE_CUDA_STANDARD 20)
+  set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+endif()

@@ -1,0 +1,41 @@
+# syncnorm_options(TARGET): what every target of ours is compiled with. The
+# warnings are private: nobody who links syncnorm inherits them.
+function(syncnorm_options target)
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  target_compile_options(
+    ${target}
+    PRIVATE
+      $<$<COMPILE_LANGUAGE:CXX>:-Wall
+      -Wextra
+      -Wpedantic
+      -Wshadow
+      -Wnon-virtual-dtor
+      -Wcast-align
+      -Wunused
+      -Woverloaded-virtual>
+      $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${SYNCNORM_WARNINGS_AS_ERRORS}>>:-Werror>
+  )
+endfunction()
+
+# syncnorm_library(NAME): the library syncnorm_NAME, known as syncnorm::NAME
+# here and after installation.
+function(syncnorm_library name)
+  add_library(syncnorm_${name})
+  add_library(syncnorm::${name} ALIAS syncnorm_${name})
+  set_target_properties(
+    syncnorm_${name}
+    PROPERTIES EXPORT_NAME ${name}
+               VERIFY_INTERFACE_HEADER_SETS ON
+               VERSION ${PROJECT_VERSION}
+               SOVERSION ${PROJECT_VERSION_MAJOR})
+  syncnorm_options(syncnorm_${name})
+endfunction()
+
+# syncnorm_program(TARGET SOURCES... LINK LIBRARIES...): one of our own
+# executables (a test, an example or a benchmark).
+function(syncnorm_program target)
+  cmake_parse_arguments(arg "" "" "LINK" ${ARGN})
+  add_executable(${target} ${arg_UNPARSED_ARGUMENTS})
+  target_link_libraries(${target} PRIVATE ${arg_LINK})
+  syncnorm_options(${target})
+endfunction()

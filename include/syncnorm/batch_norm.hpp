@@ -1,0 +1,126 @@
+#pragma once
+
+#include "syncnorm/execution.hpp"
+#include "syncnorm/moments.hpp"
+#include "syncnorm/tensor_view.hpp"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace syncnorm {
+
+/// What `normalize` needs to know about each channel: C elements each, of
+/// `statistics_type` of the tensor, on its device.
+struct channel_parameters {
+  const void* mean = nullptr;
+  const void* inv_std = nullptr;
+  /// Null: weight 1.
+  const void* weight = nullptr;
+  /// Null: bias 0.
+  const void* bias = nullptr;
+};
+
+/// What is fused behind the normalization: y = relu(normalized + residual).
+struct fused_tail {
+  /// Added before ReLU; null: nothing. Layout as the output's.
+  const void* residual = nullptr;
+  bool relu = false;
+  /// Where bit i, `mask[i / 8] >> (i % 8)`, keeps whether element i (counted
+  /// without gaps between samples, in memory order) was positive before ReLU;
+  /// `relu_mask_bytes` bytes on the tensor's device; null: not kept.
+  std::uint8_t* mask = nullptr;
+};
+
+/// Bytes of a ReLU mask for a tensor of this layout: one bit an element,
+/// rounded up to a multiple of 8 bytes.
+[[nodiscard]] std::size_t relu_mask_bytes(const tensor_layout& layout);
+
+/// Sets y = (x - mean) * inv_std * weight + bias, then the tail.
+///
+/// @param x, y  the same layout (sample strides may differ); y may be x.
+/// @throws error as `batch_moments`.
+void normalize(const execution& run, const const_tensor_view& x,
+               const channel_parameters& parameters, const tensor_view& y,
+               const fused_tail& tail = {});
+
+/// Per channel sums of a backward pass: C elements each of `statistics_type` of
+/// the tensor, on its device.
+struct backward_sums {
+  /// sum(dy)
+  void* sum_dy = nullptr;
+  /// sum(dy * (x - mean))
+  void* sum_dy_xmu = nullptr;
+  /// Gradient of the weight, sum(dy * (x - mean)) * inv_std; null: not wanted.
+  void* weight_grad = nullptr;
+  /// Gradient of the bias, sum(dy); null: not wanted.
+  void* bias_grad = nullptr;
+};
+
+/// Workspace in bytes that `backward_reduce` needs.
+[[nodiscard]] std::size_t backward_reduce_workspace(const tensor_layout& x);
+
+/// Sets the sums over this replica's samples and spatial elements, and the
+/// gradients of weight and bias. Where `mask` is not null, dy is first set to
+/// zero where the mask's bit is not set. An empty tensor gives zeros.
+///
+/// @param dy, x the same shape, dtype and format.
+/// @param parameters `mean` and, if a weight gradient is wanted, `inv_std`.
+/// @throws error as `batch_moments`.
+void backward_reduce(const execution& run, const const_tensor_view& dy,
+                     const const_tensor_view& x,
+                     const channel_parameters& parameters,
+                     const std::uint8_t* mask, const backward_sums& out,
+                     const workspace& scratch);
+
+/// The sums over all replicas, as `backward_reduce` sets them and a collective
+/// adds them.
+struct total_sums {
+  const void* sum_dy = nullptr;
+  const void* sum_dy_xmu = nullptr;
+  /// Elements of each channel over all replicas: N * S of the whole batch.
+  std::int64_t count = 0;
+};
+
+/// Sets dx = weight * inv_std * (dy - sum_dy / count
+///                               - (x - mean) * inv_std^2 * sum_dy_xmu / count)
+/// with dy masked first, as in `backward_reduce`.
+///
+/// With `eps_mode::clamp` the caller passes `sum_dy_xmu` of zero for channels
+/// whose variance was clamped: there inv_std is a constant.
+///
+/// @param dx       layout as x; may be the memory of dy.
+/// @param residual_grad  null, or where the masked dy is written: the gradient
+///                 of the residual; layout as x; may be the memory of dy if dx
+///                 is not.
+/// @throws error as `batch_moments`.
+void backward_input(const execution& run, const const_tensor_view& dy,
+                    const const_tensor_view& x,
+                    const channel_parameters& parameters,
+                    const total_sums& sums, const std::uint8_t* mask,
+                    const tensor_view& dx, void* residual_grad = nullptr);
+
+/// Statistics of evaluation: C elements each of `statistics_type` of the
+/// tensor, on its device.
+struct running_statistics {
+  const void* mean = nullptr;
+  const void* var = nullptr;
+};
+
+/// As `normalize`, with mean and variance taken from running statistics:
+/// inv_std = 1 / sqrt(var + eps), or 1 / sqrt(max(var, eps)).
+/// `parameters.mean` and `.inv_std` are ignored.
+void normalize_eval(const execution& run, const const_tensor_view& x,
+                    const running_statistics& statistics, double eps,
+                    eps_mode mode, const channel_parameters& parameters,
+                    const tensor_view& y, const fused_tail& tail = {});
+
+/// The backward pass of `normalize_eval`: dx = weight * inv_std * dy, dy masked
+/// first. Gradients of weight and bias come from `backward_reduce` with the
+/// running mean and inverse deviation.
+void backward_input_eval(const execution& run, const const_tensor_view& dy,
+                         const running_statistics& statistics, double eps,
+                         eps_mode mode, const channel_parameters& parameters,
+                         const std::uint8_t* mask, const tensor_view& dx,
+                         void* residual_grad = nullptr);
+
+} // namespace syncnorm

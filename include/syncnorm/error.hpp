@@ -1,0 +1,102 @@
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace syncnorm {
+
+/// Why an operation of this library failed. Kernels and constructors throw
+/// `syncnorm::error` with such a code; actors answer a `caf::error` with the
+/// same one. A value is never given a second meaning.
+enum class errc : std::uint8_t {
+  /// No error.
+  none = 0,
+
+  // -- arguments --------------------------------------------------------------
+
+  /// A value outside of what the function accepts.
+  invalid_argument = 1,
+  /// Shapes, channel counts or layouts that do not fit each other.
+  shape_mismatch = 2,
+  /// Element types that the operation does not take, or that differ between
+  /// arguments that must agree.
+  dtype_mismatch = 3,
+  /// Memory, stream or execution of different devices.
+  device_mismatch = 4,
+  /// Less workspace than the operation's `*_workspace` function asks for.
+  workspace_too_small = 5,
+
+  // -- devices ----------------------------------------------------------------
+
+  /// The device does not exist here, or this build has no code for it.
+  device_unavailable = 10,
+  /// The device reported a failure: a launch, a copy or an earlier kernel.
+  device_failure = 11,
+
+  // -- membership -------------------------------------------------------------
+
+  /// A negative identifier, or 0, which is the master's own.
+  invalid_identifier = 20,
+  /// An identifier that this generation has already.
+  duplicate_identifier = 21,
+  /// A message from somebody who is not registered.
+  unregistered = 22,
+  /// A message of an older generation: register again.
+  stale = 23,
+  /// The master does not serve any more.
+  master_down = 24,
+
+  // -- rounds -----------------------------------------------------------------
+
+  /// A participant died, exited or let go of its pipe.
+  participant_down = 30,
+  /// A participant sent two messages in one round.
+  duplicate_message = 31,
+  /// A participant sent a message that belongs to another round.
+  wrong_round = 32,
+  /// A participant sent a message that belongs to another layer.
+  wrong_layer = 33,
+  /// A participant did not come before the round's deadline.
+  deadline_exceeded = 34,
+  /// The master's callback threw.
+  callback_failed = 35,
+  /// The master's callback left out, repeated or made up an identifier.
+  invalid_reply = 36,
+  /// A participant gave up before its part of the round was done.
+  participant_failed = 37,
+
+  // -- messages ---------------------------------------------------------------
+
+  /// A message from another node that is damaged, too large or of a version
+  /// that this library does not speak.
+  malformed_message = 40,
+};
+
+/// Returns the enumerator's name, for example `"deadline_exceeded"`.
+[[nodiscard]] std::string to_string(errc code);
+
+/// Sets `code` to the value that `to_string` calls `name`. Returns false, with
+/// `code` as it was, for a name that is none.
+[[nodiscard]] bool from_string(std::string_view name, errc& code);
+
+/// Sets `code` to the enumerator of that value. Returns false, with `code` as
+/// it was, for a value that is none.
+[[nodiscard]] bool from_integer(std::uint8_t value, errc& code);
+
+/// What kernels and constructors of this library throw. `what()` names the
+/// operation, the argument, what was expected and what was found.
+class error : public std::runtime_error {
+public:
+  error(errc code, const std::string& text);
+
+  [[nodiscard]] errc code() const noexcept {
+    return code_;
+  }
+
+private:
+  errc code_;
+};
+
+} // namespace syncnorm

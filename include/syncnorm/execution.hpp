@@ -1,0 +1,44 @@
+#pragma once
+
+#include "syncnorm/device.hpp"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace syncnorm {
+
+/// A way to run the parts of one CPU call side by side, supplied by the
+/// caller. A function must call `body(context, i)` once for each `i` in
+/// `[0, parts)`, in any order and on any threads, and return after the last
+/// one has. `body` does not throw.
+struct parallel_for {
+  using body_type = void (*)(void* context, std::int64_t part);
+
+  void (*run)(void* self, std::int64_t parts, body_type body, void* context);
+  void* self = nullptr;
+  /// How many parts a call is cut into at most; 1 or more. Results do not
+  /// depend on it, bit for bit.
+  std::int64_t parts = 1;
+};
+
+/// Where an operation runs. On the CPU it has run when the function returns.
+/// On a CUDA device it was enqueued on `stream`: the arguments must stay valid
+/// until that stream has come past it, and nothing here waits for that.
+struct execution {
+  device where;
+  /// The CUDA stream (`cudaStream_t`) of `where`; null is its default stream.
+  /// Ignored on the CPU.
+  void* stream = nullptr;
+  /// CPU only: how to split the call over threads; null is the calling thread.
+  const parallel_for* split = nullptr;
+};
+
+/// Memory that an operation may scribble on while it runs, at least as large
+/// as its `*_workspace` function says, aligned to 16 bytes (256 on CUDA), on
+/// the device of the execution. Two operations on one stream may share it.
+struct workspace {
+  void* data = nullptr;
+  std::size_t bytes = 0;
+};
+
+} // namespace syncnorm
