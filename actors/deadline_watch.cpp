@@ -1,0 +1,29 @@
+#include "syncnorm/detail/deadline_watch.hpp"
+
+#include "syncnorm/message_types.hpp"
+
+namespace syncnorm::detail {
+
+namespace {
+
+caf::behavior watch(caf::event_based_actor* self, const caf::actor_addr& target,
+                    caf::timespan delay) {
+  detail::delayed_send(self, caf::actor{self}, delay, check_deadline_atom_v);
+  return {
+      [self, target](check_deadline_atom) {
+        if (auto strong = caf::actor_cast<caf::strong_actor_ptr>(target))
+          detail::anon_send(caf::actor_cast<caf::actor>(strong),
+                            check_deadline_atom_v);
+        self->quit();
+      },
+  };
+}
+
+} // namespace
+
+void spawn_deadline_watch(caf::actor_system& system, caf::actor_addr target,
+                          caf::timespan delay) {
+  system.spawn<caf::hidden>(watch, std::move(target), delay);
+}
+
+} // namespace syncnorm::detail

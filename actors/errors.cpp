@@ -1,0 +1,33 @@
+#include "syncnorm/message_types.hpp"
+
+#include "syncnorm/errors.hpp"
+
+namespace syncnorm {
+
+caf::error make_error(errc code, std::string text) {
+  return caf::make_error(code, std::move(text));
+}
+
+caf::error to_caf_error(const error& x) {
+  return make_error(x.code(), x.what());
+}
+
+std::optional<errc> code_of(const caf::error& x) {
+  auto code = errc::none;
+  if (detail::has_category<errc>(x) && from_integer(x.code(), code))
+    return code;
+  return std::nullopt;
+}
+
+std::string describe(const caf::error& x) {
+  auto code = code_of(x);
+  if (!code)
+    return caf::to_string(x);
+  auto text = to_string(*code);
+  const auto& context = x.context();
+  if (context.size() == 1 && context.match_elements<std::string>())
+    text += ": " + context.get_as<std::string>(0);
+  return text;
+}
+
+} // namespace syncnorm

@@ -1,0 +1,30 @@
+#include "syncnorm/sync_options.hpp"
+
+#include "syncnorm/error.hpp"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+namespace syncnorm {
+
+void sync_options::validate() const {
+  if (layer.empty())
+    throw error{errc::invalid_argument,
+                "sync_options: the layer must have a name, got an empty one"};
+  if (deadline.count() <= 0)
+    throw error{errc::invalid_argument,
+                fmt::format("sync_options of layer {}: the deadline must be "
+                            "longer than zero, got {} ns",
+                            layer, deadline.count())};
+}
+
+std::uint64_t layer_hash(std::string_view layer) noexcept {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (auto c : layer) {
+    hash ^= static_cast<unsigned char>(c);
+    hash *= 0x100000001b3;
+  }
+  return hash;
+}
+
+} // namespace syncnorm

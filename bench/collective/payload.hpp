@@ -1,0 +1,27 @@
+#pragma once
+
+#include "syncnorm/sync_master.hpp"
+
+#include <span>
+#include <vector>
+
+namespace syncnorm::bench {
+
+/// What every participant sends into a round and gets back: the sums of C
+/// channels, 2 * C float32.
+inline float_array make_payload(int channels) {
+  return float_array{
+      std::vector<float>(2 * static_cast<std::size_t>(channels), 1.0F)};
+}
+
+/// Gather and scatter, no arithmetic: everybody gets the master's payload.
+inline std::vector<identified<float_array>>
+scatter(std::span<identified<float_array>> messages) {
+  std::vector<identified<float_array>> replies;
+  replies.reserve(messages.size());
+  for (const auto& x : messages)
+    replies.push_back({x.identifier, messages[0].message});
+  return replies;
+}
+
+} // namespace syncnorm::bench

@@ -1,0 +1,51 @@
+#pragma once
+
+#include "syncnorm/detail/caf_compat.hpp"
+#include "syncnorm/message_types.hpp"
+
+#include <cstdint>
+#include <string>
+
+// The whole message protocol. Who knows this page knows the system.
+
+namespace syncnorm {
+
+/// The handle of a master: one a layer. In is what each participant sends into
+/// a round, Out what it gets back. Every request is answered, with a value or
+/// with one error; codes and causes stand in docs/errors.md.
+template <class In, class Out>
+using sync_master_actor = detail::typed_actor<
+    /// From an actor that wants to take part, with its identifier, 1 or more
+    /// (0 is the master's own). The ticket makes a `slave_pipe`. After a round
+    /// has run or failed, the first registration begins a new generation.
+    /// Errors: invalid_identifier, duplicate_identifier.
+    caf::result<slave_ticket>(register_slave_atom, std::int64_t),
+
+    /// From a registered slave, once a round. Answered when the round is
+    /// complete, with the callback's reply for this slave.
+    /// Errors: unregistered, stale, and every way in which a round fails.
+    caf::result<Out>(run_slave_atom, round_tag, In),
+
+    /// From a thread with a slave's pipe: the same, the answer goes to the
+    /// slot.
+    caf::result<void>(run_slave_atom, round_tag, In, detail::reply_slot),
+
+    /// From the owner of the master, once a round: the master's own message.
+    /// Answered as a slave's.
+    caf::result<Out>(run_master_atom, In),
+
+    /// From the owner, if it is a thread: the same, the answer goes to the
+    /// slot.
+    caf::result<void>(run_master_atom, In, detail::reply_slot),
+
+    /// From anybody: how many slaves are registered.
+    caf::result<std::uint64_t>(nr_slaves_atom),
+
+    /// From a registered slave that cannot do its part of the round, with the
+    /// reason: the round fails with `participant_failed` for all others.
+    caf::result<void>(give_up_atom, round_tag, std::string),
+
+    /// From the master's own timer: is the round overdue?
+    caf::result<void>(check_deadline_atom)>;
+
+} // namespace syncnorm

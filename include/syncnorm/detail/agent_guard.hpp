@@ -1,0 +1,35 @@
+#pragma once
+
+#include "syncnorm/detail/caf_compat.hpp"
+
+#include <utility>
+
+namespace syncnorm::detail {
+
+/// Owns an agent: when the guard goes, the agent exits.
+class agent_guard {
+public:
+  explicit agent_guard(caf::actor agent) : agent_{std::move(agent)} {}
+
+  agent_guard(const agent_guard&) = delete;
+  agent_guard& operator=(const agent_guard&) = delete;
+
+  ~agent_guard() {
+    if (agent_)
+      caf::anon_send_exit(agent_, caf::exit_reason::user_shutdown);
+  }
+
+  [[nodiscard]] const caf::actor& actor() const noexcept {
+    return agent_;
+  }
+
+  /// Leaves the agent to somebody else.
+  void release() noexcept {
+    agent_ = nullptr;
+  }
+
+private:
+  caf::actor agent_;
+};
+
+} // namespace syncnorm::detail

@@ -1,0 +1,363 @@
+#pragma once
+
+// The one file that knows CAF versions: it gives 0.17.6 and 1.x one spelling.
+// Tests CAF_MAJOR_VERSION, because 1.0 and 1.1 define CAF_VERSION without its
+// major digit.
+
+#include <caf/all.hpp>
+#include <caf/io/all.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#if CAF_MAJOR_VERSION == 0
+#define SYNCNORM_CAF_LEGACY 1
+#include <caf/meta/type_name.hpp>
+#include <caf/scheduler/abstract_coordinator.hpp>
+#else
+#define SYNCNORM_CAF_LEGACY 0
+#include <caf/anon_mail.hpp>
+#include <caf/caf_main.hpp>
+#include <caf/init_global_meta_objects.hpp>
+#include <caf/scheduler.hpp>
+#endif
+
+namespace syncnorm::detail {
+
+// -- typed actors -------------------------------------------------------------
+
+template <class Signature>
+struct signature;
+
+template <class... Results, class... Args>
+struct signature<caf::result<Results...>(Args...)> {
+#if SYNCNORM_CAF_LEGACY
+  using type = typename caf::replies_to<Args...>::template with<Results...>;
+#else
+  using type = caf::result<Results...>(Args...);
+#endif
+};
+
+/// A typed actor handle from signatures in the style of CAF 1.x:
+/// `caf::result<Results...>(Args...)`.
+template <class... Signatures>
+using typed_actor = caf::typed_actor<typename signature<Signatures>::type...>;
+
+// -- inspection ---------------------------------------------------------------
+
+template <class T>
+struct named_field {
+  const char* name;
+  T& value;
+};
+
+template <class T>
+named_field<T> field(const char* name, T& value) {
+  return {name, value};
+}
+
+/// The body of an `inspect` overload for a message type without invariants.
+template <class Inspector, class T, class... Fields>
+auto inspect_object(Inspector& f, [[maybe_unused]] T& x, const char* type_name,
+                    named_field<Fields>... fields) {
+#if SYNCNORM_CAF_LEGACY
+  return f(caf::meta::type_name(type_name), fields.value...);
+#else
+  return f.object(x).pretty_name(type_name).fields(
+      f.field(fields.name, fields.value)...);
+#endif
+}
+
+// -- sending ------------------------------------------------------------------
+
+// `self` is a pointer to an actor or a `caf::scoped_actor`. Call these
+// functions qualified: CAF's own of the same name are found by their arguments.
+
+template <class Self, class Handle, class... Ts>
+void send(Self&& self, const Handle& to, Ts&&... xs) {
+#if SYNCNORM_CAF_LEGACY
+  self->send(to, std::forward<Ts>(xs)...);
+#else
+  self->mail(std::forward<Ts>(xs)...).send(to);
+#endif
+}
+
+template <class Handle, class... Ts>
+void anon_send(const Handle& to, Ts&&... xs) {
+#if SYNCNORM_CAF_LEGACY
+  caf::anon_send(to, std::forward<Ts>(xs)...);
+#else
+  caf::anon_mail(std::forward<Ts>(xs)...).send(to);
+#endif
+}
+
+template <class Self, class Handle, class... Ts>
+void delayed_send(Self&& self, const Handle& to, caf::timespan delay,
+                  Ts&&... xs) {
+#if SYNCNORM_CAF_LEGACY
+  self->delayed_send(to, delay, std::forward<Ts>(xs)...);
+#else
+  self->mail(std::forward<Ts>(xs)...).delay(delay).send(to);
+#endif
+}
+
+/// The calling thread in the place of a CAF worker, for one actor: what
+/// `send_and_lend` runs on. Other actors that get work on the way are left to
+/// the system's own workers.
+class lent_thread final :
+#if SYNCNORM_CAF_LEGACY
+    public caf::execution_unit
+#else
+    public caf::scheduler
+#endif
+{
+public:
+  explicit lent_thread(caf::actor_system& system) : home_{&system} {
+#if SYNCNORM_CAF_LEGACY
+    system_ = &system;
+#endif
+  }
+
+#if SYNCNORM_CAF_LEGACY
+  void exec_later(caf::resumable* job) override {
+    take_or_pass_on(job);
+  }
+#else
+  void schedule(caf::resumable* job) override {
+    pass_on(job);
+  }
+
+  void delay(caf::resumable* job) override {
+    take_or_pass_on(job);
+  }
+
+  void start() override {}
+
+  void stop() override {}
+#endif
+
+  /// Runs the actor that was woken, if one was, until its mailbox is empty.
+  void run() {
+    running_ = true;
+    if (!job_)
+      return;
+    // Enough for a round of many participants; more goes to CAF's workers.
+    constexpr std::size_t max_messages = 1000;
+    if (job_->resume(this, max_messages) == caf::resumable::resume_later)
+      pass_on(job_);
+    else
+      caf::intrusive_ptr_release(job_);
+  }
+
+private:
+  void take_or_pass_on(caf::resumable* job) {
+    if (running_ || job_)
+      pass_on(job);
+    else
+      job_ = job;
+  }
+
+  void pass_on(caf::resumable* job) {
+#if SYNCNORM_CAF_LEGACY
+    home_->scheduler().enqueue(job);
+#else
+    home_->scheduler().schedule(job);
+#endif
+  }
+
+  caf::actor_system* home_;
+  caf::resumable* job_ = nullptr;
+  bool running_ = false;
+};
+
+/// Sends to an actor of this process from an ordinary thread. If the actor was
+/// idle, it runs here and now, on the calling thread, as it would on a worker
+/// of CAF's: no other thread has to wake up first, which takes tens of
+/// microseconds. CAF sees to it that an actor never runs in two places.
+template <class Handle, class... Ts>
+void send_and_lend(caf::actor_system& system, const Handle& to, Ts&&... xs) {
+  lent_thread here{system};
+  auto* receiver = caf::actor_cast<caf::abstract_actor*>(to);
+#if SYNCNORM_CAF_LEGACY
+  receiver->enqueue(caf::make_mailbox_element(nullptr, caf::make_message_id(),
+                                              {}, std::forward<Ts>(xs)...),
+                    &here);
+#else
+  receiver->enqueue(caf::make_mailbox_element(nullptr, caf::make_message_id(),
+                                              std::forward<Ts>(xs)...),
+                    &here);
+#endif
+  here.run();
+}
+
+/// Requests without a timer of CAF's: the master owes an answer by its own
+/// deadline.
+template <class Self, class Handle, class... Ts>
+auto request(Self&& self, const Handle& to, Ts&&... xs) {
+#if SYNCNORM_CAF_LEGACY
+  return self->request(to, caf::infinite, std::forward<Ts>(xs)...);
+#else
+  return self->mail(std::forward<Ts>(xs)...).request(to, caf::infinite);
+#endif
+}
+
+/// Calls `on_down(caf::actor_addr, caf::error)` when `participant` has
+/// terminated. CAF 0.17 keeps one handler an actor: pass the same callable.
+template <class Self, class OnDown>
+void monitor(Self* self, const caf::actor& participant, OnDown on_down) {
+#if SYNCNORM_CAF_LEGACY
+  self->set_down_handler(
+      [on_down](const caf::down_msg& msg) { on_down(msg.source, msg.reason); });
+  self->monitor(participant);
+#else
+  auto addr = participant.address();
+  self->monitor(participant, [on_down, addr](const caf::error& reason) {
+    on_down(addr, reason);
+  });
+#endif
+}
+
+// -- configuration ------------------------------------------------------------
+
+/// Registers the message types of `IdBlocks`; call from the constructor of the
+/// configuration class. On 1.x, `init_types` has done it before.
+template <class... IdBlocks>
+void add_types([[maybe_unused]] caf::actor_system_config& config) {
+#if SYNCNORM_CAF_LEGACY
+  (config.add_message_types<IdBlocks>(), ...);
+#endif
+}
+
+/// Registers the message types of `IdBlocks`; call before constructing a
+/// configuration. Nothing to do on 0.17.
+template <class... IdBlocks>
+void init_types() {
+#if !SYNCNORM_CAF_LEGACY
+  caf::core::init_global_meta_objects();
+  caf::io::middleman::init_global_meta_objects();
+  (caf::init_global_meta_objects<IdBlocks>(), ...);
+#endif
+}
+
+// -- errors -------------------------------------------------------------------
+
+/// Returns whether `x` holds a code of the enum `Code`.
+template <class Code>
+bool has_category(const caf::error& x) {
+  if (x == caf::none)
+    return false;
+#if SYNCNORM_CAF_LEGACY
+  return x.category() == caf::detail::error_factory<Code>::category;
+#else
+  return x.category() == caf::type_id_v<Code>;
+#endif
+}
+
+// -- raw bytes ----------------------------------------------------------------
+
+/// Something that can be written and read as one block of bytes.
+/// `load(f, x)` and `save(f, x)` of the type move the bytes by these two.
+#if SYNCNORM_CAF_LEGACY
+
+inline bool write_count(caf::serializer& f, std::uint64_t n) {
+  auto count = static_cast<std::size_t>(n);
+  return f.begin_sequence(count) == caf::none;
+}
+
+inline bool write_bytes(caf::serializer& f, std::span<const std::byte> bytes) {
+  // The serializer takes a mutable pointer and does not write through it.
+  return bytes.empty()
+         || f.apply_raw(bytes.size(), const_cast<std::byte*>(bytes.data()))
+                == caf::none;
+}
+
+inline bool read_count(caf::deserializer& f, std::uint64_t& n) {
+  std::size_t count = 0;
+  if (f.begin_sequence(count) != caf::none)
+    return false;
+  n = count;
+  return true;
+}
+
+inline bool read_bytes(caf::deserializer& f, std::span<std::byte> bytes) {
+  return bytes.empty() || f.apply_raw(bytes.size(), bytes.data()) == caf::none;
+}
+
+template <class T>
+caf::error inspect_raw(caf::serializer& f, T& x, const char*) {
+  if (x.save(f))
+    return f.end_sequence();
+  return caf::sec::invalid_argument;
+}
+
+template <class T>
+caf::error inspect_raw(caf::deserializer& f, T& x, const char*) {
+  if (x.load(f))
+    return f.end_sequence();
+  return caf::sec::invalid_argument;
+}
+
+/// For CAF's printers.
+template <class Inspector, class T>
+auto inspect_raw(Inspector& f, T& x, const char* type_name) {
+  auto size = x.size();
+  return f(caf::meta::type_name(type_name), size);
+}
+
+#else
+
+template <class Inspector>
+bool write_count(Inspector& f, std::uint64_t n) {
+  return f.begin_field("size") && f.value(n) && f.end_field();
+}
+
+template <class Inspector>
+bool write_bytes(Inspector& f, std::span<const std::byte> bytes) {
+  return f.value(caf::const_byte_span{bytes.data(), bytes.size()});
+}
+
+template <class Inspector>
+bool read_count(Inspector& f, std::uint64_t& n) {
+  return f.begin_field("size") && f.value(n) && f.end_field();
+}
+
+template <class Inspector>
+bool read_bytes(Inspector& f, std::span<std::byte> bytes) {
+  return f.value(caf::byte_span{bytes.data(), bytes.size()});
+}
+
+template <class Inspector, class T>
+bool inspect_raw(Inspector& f, T& x, const char* type_name) {
+  if (f.has_human_readable_format()) {
+    std::uint64_t size = x.size();
+    return f.object(x).pretty_name(type_name).fields(f.field("size", size));
+  }
+  if (!f.begin_object(caf::invalid_type_id, type_name))
+    return false;
+  bool done = false;
+  if constexpr (Inspector::is_loading) {
+    done = x.load(f);
+    if (!done)
+      f.emplace_error(caf::sec::invalid_argument, type_name);
+  } else {
+    done = x.save(f);
+  }
+  return done && f.end_object();
+}
+
+#endif
+
+} // namespace syncnorm::detail
+
+// 0.17 names a category by at most 10 characters, 1.x by the type.
+#if SYNCNORM_CAF_LEGACY
+#define SYNCNORM_ERROR_CODE_ENUM(type, category)                               \
+  CAF_ERROR_CODE_ENUM(type, category)
+#else
+#define SYNCNORM_ERROR_CODE_ENUM(type, category) CAF_ERROR_CODE_ENUM(type)
+#endif

@@ -1,0 +1,38 @@
+#pragma once
+
+#include "syncnorm/detail/reply_slot.hpp"
+
+#include <memory>
+#include <utility>
+#include <variant>
+
+namespace syncnorm::detail {
+
+/// Where the answer to one message goes: to an actor's request, or to a
+/// thread's slot. It takes one answer.
+template <class Out>
+class reply_target {
+public:
+  using promise = caf::typed_response_promise<Out>;
+  using writer = std::shared_ptr<future_writer<Out>>;
+
+  reply_target() = default;
+
+  explicit reply_target(promise to) : to_{std::move(to)} {}
+
+  explicit reply_target(reply_slot&& to) : to_{writer_of<Out>(std::move(to))} {}
+
+  template <class Result>
+  void deliver(Result&& result) {
+    if (auto* actor = std::get_if<promise>(&to_))
+      actor->deliver(std::forward<Result>(result));
+    else if (auto* thread = std::get_if<writer>(&to_))
+      (*thread)->put(std::forward<Result>(result));
+    to_ = std::monostate{};
+  }
+
+private:
+  std::variant<std::monostate, promise, writer> to_;
+};
+
+} // namespace syncnorm::detail

@@ -1,0 +1,62 @@
+#pragma once
+
+#include "syncnorm/detail/roster.hpp"
+
+#include <caf/timespan.hpp>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+// The texts of the errors that a round can end with. Each begins with the layer
+// and the round and names the replicas at fault.
+
+namespace syncnorm::detail {
+
+/// `"layer bn2, round 17"`
+[[nodiscard]] std::string where_text(std::string_view layer,
+                                     std::uint64_t round);
+
+/// `"<where>: waited 30 s for replica 3; have replicas 0, 1, 2"`
+[[nodiscard]] std::string late_text(const std::string& where,
+                                    caf::timespan waited,
+                                    const roster& members);
+
+/// `"<where>: replica 3 is down (<reason>)"`
+[[nodiscard]] std::string down_text(const std::string& where,
+                                    std::int64_t identifier,
+                                    const caf::error& reason);
+
+/// `"<where>: replica 3 sent a message for round 12"`
+[[nodiscard]] std::string wrong_round_text(const std::string& where,
+                                           std::int64_t identifier,
+                                           std::uint64_t got);
+
+/// `"<where>: replica 3 sent a message for another layer"`
+[[nodiscard]] std::string wrong_layer_text(const std::string& where,
+                                           std::int64_t identifier);
+
+/// `"<where>: replica 3 sent two messages"`
+[[nodiscard]] std::string twice_text(const std::string& where,
+                                     std::int64_t identifier);
+
+/// `"<where>: a message from replica 3, which is not registered, or not by this
+/// sender"`
+[[nodiscard]] std::string unregistered_text(const std::string& where,
+                                            std::int64_t identifier);
+
+/// `"<where>: replica 3 gave up: <why>"`
+[[nodiscard]] std::string gave_up_text(const std::string& where,
+                                       std::int64_t identifier,
+                                       std::string_view why);
+
+/// `"<where>: the round has failed before: register again"`
+[[nodiscard]] std::string failed_before_text(const std::string& where);
+
+/// `"<where>: replica 3 sent a message for generation 1, but this is generation
+/// 2: register again"`
+[[nodiscard]] std::string stale_text(const std::string& where,
+                                     std::int64_t identifier, std::uint64_t got,
+                                     std::uint64_t current);
+
+} // namespace syncnorm::detail

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace syncnorm::detail {
+
+/// Permission to spin for a short while. It is given only while this process
+/// has fewer spinning threads than the machine has spare cores: two cores are
+/// left to those who work, so a machine of one or two cores never spins.
+class spin_permit {
+public:
+  spin_permit() noexcept;
+  ~spin_permit();
+  spin_permit(const spin_permit&) = delete;
+  spin_permit& operator=(const spin_permit&) = delete;
+
+  explicit operator bool() const noexcept {
+    return granted_;
+  }
+
+private:
+  bool granted_;
+};
+
+/// How often `spin_until` looks before it gives up: some 20 microseconds.
+inline constexpr int spin_attempts = 400;
+
+/// Tells the processor that this thread is waiting on a cache line.
+void relax() noexcept;
+
+/// Returns whether `x` came to hold `wanted` within a short spin. Returns at
+/// once what it finds if there is no spare core to spin on.
+bool spin_until(const std::atomic<std::uint32_t>& x,
+                std::uint32_t wanted) noexcept;
+
+} // namespace syncnorm::detail

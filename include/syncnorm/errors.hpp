@@ -1,0 +1,39 @@
+#pragma once
+
+#include "syncnorm/detail/caf_compat.hpp"
+#include "syncnorm/error.hpp"
+
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace syncnorm {
+
+#if !SYNCNORM_CAF_LEGACY
+/// For CAF's serializers.
+template <class Inspector>
+bool inspect(Inspector& f, errc& x) {
+  return caf::default_enum_inspect(f, x);
+}
+#endif
+
+/// Returns the error of that code with a text that names what was wrong, what
+/// was expected and where.
+[[nodiscard]] caf::error make_error(errc code, std::string text);
+
+/// The handler's edge: turns what a kernel or constructor threw into what an
+/// actor answers.
+[[nodiscard]] caf::error to_caf_error(const error& x);
+
+/// Returns this library's code of `x`, or nothing if `x` is no error or one of
+/// CAF's own.
+[[nodiscard]] std::optional<errc> code_of(const caf::error& x);
+
+/// Returns the text of `x` for a person: `"deadline_exceeded: layer bn2, round
+/// 17: waited 30 s for replica 3; have 0, 1, 2"`. For errors of CAF's own, what
+/// CAF prints.
+[[nodiscard]] std::string describe(const caf::error& x);
+
+} // namespace syncnorm
+
+SYNCNORM_ERROR_CODE_ENUM(syncnorm::errc, "syncnorm")

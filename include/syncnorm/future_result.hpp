@@ -1,0 +1,107 @@
+#pragma once
+
+#include "syncnorm/detail/spin.hpp"
+#include "syncnorm/errors.hpp"
+
+#include <caf/expected.hpp>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+
+namespace syncnorm {
+
+/// A one-to-one pipe for one result at a time, from a thread or actor that
+/// makes it to a thread that waits for it. It carries a value or an error, each
+/// delivered once; after `get` it can carry the next.
+///
+/// No lock: three states in one `std::atomic`, its `wait` and its `notify_one`.
+/// One thread may get. Any thread may put; of two that put before a `get` one
+/// is told so.
+template <class T>
+class future_result {
+public:
+  using value_type = T;
+
+  future_result() = default;
+  future_result(const future_result&) = delete;
+  future_result& operator=(const future_result&) = delete;
+
+  /// Hands `result` to the thread that gets it, and wakes it.
+  /// @returns no error, or `duplicate_message` if an earlier result has not
+  ///          been fetched; then `result` is dropped and the earlier one kept.
+  [[nodiscard]] caf::error put(caf::expected<T> result) {
+    auto expected = empty;
+    if (!state_.compare_exchange_strong(expected, writing,
+                                        std::memory_order_acquire))
+      return make_error(errc::duplicate_message,
+                        "future_result::put: the previous result has not been "
+                        "fetched");
+    result_.emplace(std::move(result));
+    state_.store(ready, std::memory_order_release);
+    state_.notify_one();
+    return {};
+  }
+
+  /// Waits until somebody puts, and returns that. Whoever holds the other end
+  /// owes a result by its own deadline; see `future_writer`.
+  caf::expected<T> get() {
+    if (!detail::spin_until(state_, ready))
+      wait();
+    auto result = std::move(*result_);
+    result_.reset();
+    state_.store(empty, std::memory_order_release);
+    return result;
+  }
+
+  /// Returns whether `get` would return at once.
+  [[nodiscard]] bool is_ready() const noexcept {
+    return state_.load(std::memory_order_acquire) == ready;
+  }
+
+private:
+  static constexpr std::uint32_t empty = 0;
+  static constexpr std::uint32_t writing = 1;
+  static constexpr std::uint32_t ready = 2;
+
+  void wait() const noexcept {
+    for (auto seen = state_.load(std::memory_order_acquire); seen != ready;
+         seen = state_.load(std::memory_order_acquire))
+      state_.wait(seen, std::memory_order_acquire);
+  }
+
+  std::atomic<std::uint32_t> state_ = empty;
+  std::optional<caf::expected<T>> result_;
+};
+
+/// The right and the duty to put one result. If it goes away without having
+/// put, for example because the message that carried it was dropped, it puts
+/// `master_down`: a `future_result` with a writer is never left waiting.
+template <class T>
+class future_writer {
+public:
+  explicit future_writer(std::shared_ptr<future_result<T>> future)
+      : future_{std::move(future)} {}
+
+  future_writer(const future_writer&) = delete;
+  future_writer& operator=(const future_writer&) = delete;
+
+  ~future_writer() {
+    if (future_)
+      put(make_error(errc::master_down,
+                     "the master was gone before it answered"));
+  }
+
+  /// Hands over the result; every further call does nothing.
+  void put(caf::expected<T> result) {
+    if (auto future = std::exchange(future_, nullptr))
+      std::ignore = future->put(std::move(result));
+  }
+
+private:
+  std::shared_ptr<future_result<T>> future_;
+};
+
+} // namespace syncnorm

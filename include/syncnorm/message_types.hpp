@@ -1,0 +1,74 @@
+#pragma once
+
+#include "syncnorm/detail/caf_compat.hpp"
+#include "syncnorm/detail/reply_slot.hpp"
+#include "syncnorm/errors.hpp"
+#include "syncnorm/shared_array.hpp"
+
+#include <cstdint>
+#include <string>
+
+namespace syncnorm {
+
+/// Marks a slave's message: who sends it and to which round it belongs.
+struct round_tag {
+  /// Hash of the layer's name.
+  std::uint64_t layer = 0;
+  /// The master's generation in which the slave registered.
+  std::uint64_t generation = 0;
+  /// Counts the rounds of a generation, from 1.
+  std::uint64_t round = 0;
+  /// The slave's identifier: 1 or more.
+  std::int64_t identifier = 0;
+
+  friend bool operator==(const round_tag&, const round_tag&) = default;
+};
+
+template <class Inspector>
+auto inspect(Inspector& f, round_tag& x) {
+  return detail::inspect_object(f, x, "syncnorm::round_tag",
+                                detail::field("layer", x.layer),
+                                detail::field("generation", x.generation),
+                                detail::field("round", x.round),
+                                detail::field("identifier", x.identifier));
+}
+
+/// The master's answer to a registration: all that a `slave_pipe` must know.
+struct slave_ticket {
+  /// The tag of the slave's first message.
+  round_tag first;
+  /// How long a round may take.
+  caf::timespan deadline{};
+};
+
+template <class Inspector>
+auto inspect(Inspector& f, slave_ticket& x) {
+  return detail::inspect_object(f, x, "syncnorm::slave_ticket",
+                                detail::field("first", x.first),
+                                detail::field("deadline", x.deadline));
+}
+
+} // namespace syncnorm
+
+/// Applications register this block beside their own, for example by
+/// `CAF_MAIN(caf::id_block::syncnorm, ...)`. It takes the identifiers from
+/// `first_custom_type_id + 100` to `+ 199`.
+CAF_BEGIN_TYPE_ID_BLOCK(syncnorm, caf::first_custom_type_id + 100)
+
+CAF_ADD_TYPE_ID(syncnorm, (syncnorm::errc))
+CAF_ADD_TYPE_ID(syncnorm, (syncnorm::round_tag))
+CAF_ADD_TYPE_ID(syncnorm, (syncnorm::slave_ticket))
+CAF_ADD_TYPE_ID(syncnorm, (syncnorm::float_array))
+CAF_ADD_TYPE_ID(syncnorm, (syncnorm::double_array))
+CAF_ADD_TYPE_ID(syncnorm, (syncnorm::detail::reply_slot))
+
+CAF_ADD_ATOM(syncnorm, syncnorm, register_slave_atom, "sn_regist")
+CAF_ADD_ATOM(syncnorm, syncnorm, run_slave_atom, "sn_slave")
+CAF_ADD_ATOM(syncnorm, syncnorm, run_master_atom, "sn_master")
+CAF_ADD_ATOM(syncnorm, syncnorm, nr_slaves_atom, "sn_count")
+CAF_ADD_ATOM(syncnorm, syncnorm, give_up_atom, "sn_giveup")
+CAF_ADD_ATOM(syncnorm, syncnorm, check_deadline_atom, "sn_check")
+
+CAF_END_TYPE_ID_BLOCK(syncnorm)
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(syncnorm::detail::reply_slot)

@@ -1,0 +1,95 @@
+#pragma once
+
+#include "syncnorm/detail/caf_compat.hpp"
+#include "syncnorm/detail/raw_floats.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace syncnorm {
+
+/// An immutable array of float32 or float64 as a message carries it: copies
+/// share one block of memory inside a process. To another node it travels as
+/// a count and raw little-endian bytes, so that every value arrives with the
+/// same bits: infinities, NaN payloads, negative zero and subnormals too.
+template <class T>
+class shared_array {
+public:
+  using value_type = T;
+
+  /// The largest array that is accepted from another node, in elements.
+  static constexpr std::uint64_t max_size = std::uint64_t{1} << 28;
+
+  shared_array() = default;
+
+  /// Takes over `values` without copying them.
+  explicit shared_array(std::vector<T> values)
+      : values_{std::make_shared<const std::vector<T>>(std::move(values))} {}
+
+  shared_array(std::initializer_list<T> values)
+      : shared_array{std::vector<T>(values)} {}
+
+  /// Number of elements.
+  [[nodiscard]] std::size_t size() const noexcept {
+    return values_ ? values_->size() : 0;
+  }
+
+  [[nodiscard]] const T* data() const noexcept {
+    return values_ ? values_->data() : nullptr;
+  }
+
+  [[nodiscard]] const T* begin() const noexcept {
+    return data();
+  }
+
+  [[nodiscard]] const T* end() const noexcept {
+    return data() + size();
+  }
+
+  [[nodiscard]] const T& operator[](std::size_t i) const noexcept {
+    return data()[i];
+  }
+
+  [[nodiscard]] std::span<const T> view() const noexcept {
+    return {data(), size()};
+  }
+
+  /// Bitwise, as far as `==` of T goes: NaN differs from itself.
+  friend bool operator==(const shared_array& x, const shared_array& y) {
+    return x.size() == y.size() && std::equal(x.begin(), x.end(), y.begin());
+  }
+
+  // -- serialization ----------------------------------------------------------
+
+  template <class Sink>
+  bool save(Sink& f) const {
+    return detail::save_floats(f, view());
+  }
+
+  template <class Source>
+  bool load(Source& f) {
+    std::vector<T> values;
+    if (!detail::load_floats(f, values, max_size))
+      return false;
+    *this = shared_array{std::move(values)};
+    return true;
+  }
+
+  template <class Inspector>
+  friend auto inspect(Inspector& f, shared_array& x) {
+    return detail::inspect_raw(f, x, "syncnorm::shared_array");
+  }
+
+private:
+  std::shared_ptr<const std::vector<T>> values_;
+};
+
+using float_array = shared_array<float>;
+using double_array = shared_array<double>;
+
+} // namespace syncnorm

@@ -1,0 +1,152 @@
+#pragma once
+
+#include "syncnorm/actors.hpp"
+#include "syncnorm/detail/agent_guard.hpp"
+#include "syncnorm/detail/pipe_agent.hpp"
+#include "syncnorm/detail/thread_link.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+namespace syncnorm {
+
+/// A slave's end of the connection to its master, good for one generation. It
+/// takes part in a round in three ways: from an actor, which goes on when the
+/// reply comes; as a future; and blocking.
+///
+/// An actor makes one from the ticket that its registration was answered with.
+/// An ordinary thread gets one from `sync_master::register_slave` or
+/// `register_slave_thread`; letting go of that one is leaving: a round that
+/// waits for it fails with `participant_down`. After an error a pipe is of no
+/// more use: register again.
+///
+/// One thread or actor uses a pipe at a time.
+template <class In, class Out>
+class slave_pipe {
+public:
+  using master_type = sync_master_actor<In, Out>;
+
+  /// For an actor that was registered by a request of its own.
+  slave_pipe(master_type master, const slave_ticket& ticket)
+      : master_{std::move(master)},
+        ticket_{ticket} {}
+
+  /// For a thread: `agent` was registered in its place. See
+  /// `register_slave_thread`.
+  slave_pipe(master_type master, const slave_ticket& ticket, caf::actor agent,
+             std::shared_ptr<detail::thread_link<Out>> link)
+      : master_{std::move(master)},
+        ticket_{ticket},
+        agent_{std::make_unique<detail::agent_guard>(std::move(agent))},
+        link_{std::move(link)} {}
+
+  /// The identifier under which this slave is registered: 1 or more.
+  [[nodiscard]] std::int64_t identifier() const noexcept {
+    return ticket_.first.identifier;
+  }
+
+  /// The master's generation in which it is registered.
+  [[nodiscard]] std::uint64_t generation() const noexcept {
+    return ticket_.first.generation;
+  }
+
+  /// Sends `message` into the next round from the actor `self`, which must be
+  /// the one that registered. Use `.then(...)` on what it returns; the master
+  /// answers in time.
+  template <class Self>
+  auto run_slave(Self* self, In message) {
+    return detail::request(self, master_, run_slave_atom_v, next_tag(),
+                           std::move(message));
+  }
+
+  /// Sends `message` into the next round and returns the future of the reply,
+  /// which is the same object each time: get it before the next call.
+  future_result<Out>& run_slave_async(In message) {
+    if (!link_)
+      link_ = std::make_shared<detail::thread_link<Out>>();
+    auto slot = detail::make_reply_slot(link_->result);
+    auto& system = master_.home_system();
+    if (master_.node() == system.node())
+      detail::send_and_lend(system, master_, run_slave_atom_v, next_tag(),
+                            std::move(message), std::move(slot));
+    else if (agent_)
+      detail::anon_send(agent_->actor(), run_slave_atom_v, next_tag(),
+                        std::move(message), std::move(slot));
+    else
+      std::ignore = link_->result->put(
+          make_error(errc::invalid_argument,
+                     "slave_pipe: an actor's pipe to a master on another node "
+                     "has no future; use run_slave(self, message)"));
+    return *link_->result;
+  }
+
+  /// Sends `message` into the next round and waits for the reply.
+  /// @param timeout how long; left out, a second more than the round's own
+  ///                deadline. Past it the result is `deadline_exceeded`, and
+  ///                this participant has left.
+  caf::expected<Out>
+  run_slave(In message, std::optional<caf::timespan> timeout = std::nullopt) {
+    auto& result = run_slave_async(std::move(message));
+    if (!agent_)
+      return result.get();
+    return link_->wait(
+        agent_->actor(),
+        timeout.value_or(ticket_.deadline + std::chrono::seconds{1}));
+  }
+
+  /// Tells the master that this slave cannot do its part of the next round: the
+  /// round fails with `participant_failed` and that reason for the others. For
+  /// an actor, `self` is the one that registered.
+  template <class Self>
+  void give_up(Self* self, std::string why) {
+    detail::send(self, master_, give_up_atom_v, next_tag(), std::move(why));
+  }
+
+  /// The same for a thread.
+  void give_up(std::string why) {
+    if (agent_)
+      detail::anon_send(agent_->actor(), give_up_atom_v, next_tag(),
+                        std::move(why));
+  }
+
+private:
+  round_tag next_tag() noexcept {
+    auto tag = ticket_.first;
+    ++ticket_.first.round;
+    return tag;
+  }
+
+  master_type master_;
+  slave_ticket ticket_;
+  std::unique_ptr<detail::agent_guard> agent_;
+  std::shared_ptr<detail::thread_link<Out>> link_;
+};
+
+/// Registers an ordinary thread as a slave of `master`, here or on another
+/// node, and waits for the answer.
+/// @throws nothing; the errors of `register_slave_atom` are returned.
+template <class In, class Out>
+caf::expected<slave_pipe<In, Out>> register_slave_thread(
+    caf::actor_system& system,
+    const std::type_identity_t<sync_master_actor<In, Out>>& master,
+    std::int64_t identifier) {
+  using agent_type = detail::pipe_agent<In, Out>;
+  auto link = std::make_shared<detail::thread_link<Out>>();
+  auto agent = system.spawn<agent_type>(master, link);
+  detail::agent_guard guard{agent};
+  auto answer = std::make_shared<future_result<slave_ticket>>();
+  detail::anon_send(agent, register_slave_atom_v, identifier,
+                    detail::make_reply_slot(answer));
+  auto ticket = answer->get();
+  if (!ticket)
+    return std::move(ticket.error());
+  guard.release();
+  return slave_pipe<In, Out>{master, *ticket, agent, link};
+}
+
+} // namespace syncnorm

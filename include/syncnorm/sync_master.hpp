@@ -1,0 +1,111 @@
+#pragma once
+
+#include "syncnorm/actors.hpp"
+#include "syncnorm/detail/sync_master_impl.hpp"
+#include "syncnorm/slave_pipe.hpp"
+#include "syncnorm/sync_options.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace syncnorm {
+
+/// Spawns a master actor around `callback`.
+/// @throws error `invalid_argument` for an empty callback or options that
+///         `sync_options::validate` refuses.
+template <class In, class Out>
+sync_master_actor<In, Out> spawn_sync_master(caf::actor_system& system,
+                                             sync_options options,
+                                             sync_callback<In, Out> callback) {
+  using impl = detail::sync_master_impl<In, Out>;
+  options.validate();
+  if (!callback)
+    throw error{errc::invalid_argument, "spawn_sync_master of layer "
+                                            + options.layer
+                                            + ": the callback is empty"};
+  return system.spawn<impl>(std::move(options), std::move(callback));
+}
+
+/// Registers the actor `self` as a slave of `master`: `.then` gets a
+/// `slave_ticket`, of which to make a `slave_pipe`.
+template <class Self, class Master>
+auto register_slave(Self* self, const Master& master, std::int64_t identifier) {
+  return detail::request(self, master, register_slave_atom_v, identifier);
+}
+
+/// Sends the master's own message of the next round from the actor `self`:
+/// `.then` gets the reply for identifier 0.
+template <class Self, class Master, class In>
+auto run_master(Self* self, const Master& master, In message) {
+  return detail::request(self, master, run_master_atom_v, std::move(message));
+}
+
+/// A master for threads: spawns the actor, leads its rounds, and ends it when
+/// it goes. Those who are actors take part through `handle`.
+template <class In, class Out>
+class sync_master {
+public:
+  using handle_type = sync_master_actor<In, Out>;
+  using pipe_type = slave_pipe<In, Out>;
+
+  /// @throws error as `spawn_sync_master`.
+  sync_master(caf::actor_system& system, sync_options options,
+              sync_callback<In, Out> callback)
+      : system_{&system},
+        deadline_{options.deadline},
+        handle_{spawn_sync_master<In, Out>(system, std::move(options),
+                                           std::move(callback))},
+        agent_{system.spawn<detail::pipe_agent<In, Out>>(handle_, link_)} {}
+
+  sync_master(const sync_master&) = delete;
+  sync_master& operator=(const sync_master&) = delete;
+
+  ~sync_master() {
+    caf::anon_send_exit(handle_, caf::exit_reason::user_shutdown);
+  }
+
+  [[nodiscard]] const handle_type& handle() const noexcept {
+    return handle_;
+  }
+
+  /// Registers a slave that is a thread. After a round has run this begins a
+  /// new generation, and pipes of the old one get `stale`.
+  /// @param identifier 1 or more, each once a generation.
+  caf::expected<pipe_type> register_slave(std::int64_t identifier) {
+    return register_slave_thread<In, Out>(*system_, handle_, identifier);
+  }
+
+  /// Sends the master's message of the next round and waits for its reply.
+  /// @param timeout as for `slave_pipe::run_slave`.
+  caf::expected<Out>
+  run_master(In message, std::optional<caf::timespan> timeout = std::nullopt) {
+    detail::send_and_lend(*system_, handle_, run_master_atom_v,
+                          std::move(message),
+                          detail::make_reply_slot(link_->result));
+    return link_->wait(agent_.actor(),
+                       timeout.value_or(deadline_ + std::chrono::seconds{1}));
+  }
+
+  /// Number of registered slaves.
+  [[nodiscard]] std::uint64_t nr_slaves() const {
+    std::uint64_t result = 0;
+    caf::scoped_actor self{*system_};
+    detail::request(self, handle_, nr_slaves_atom_v)
+        .receive([&](std::uint64_t n) { result = n; },
+                 [](const caf::error&) {});
+    return result;
+  }
+
+private:
+  caf::actor_system* system_;
+  caf::timespan deadline_;
+  handle_type handle_;
+  std::shared_ptr<detail::thread_link<Out>> link_ =
+      std::make_shared<detail::thread_link<Out>>();
+  detail::agent_guard agent_;
+};
+
+} // namespace syncnorm

@@ -1,0 +1,56 @@
+#pragma once
+
+#include "syncnorm/detail/caf_compat.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace syncnorm {
+
+/// A message and the participant that it comes from or goes to: 0 is the
+/// master, others are slaves.
+template <class T>
+struct identified {
+  std::int64_t identifier = 0;
+  T message{};
+};
+
+/// What a master does with a round's messages: they come in as the master's
+/// first, then the slaves' in the order of their identifiers; out comes one
+/// reply for each identifier, in any order. It may move from the messages. It
+/// runs in the master actor; what it throws becomes `callback_failed` for every
+/// participant.
+template <class In, class Out>
+using sync_callback = std::function<std::vector<identified<Out>>(
+    std::span<identified<In>> messages)>;
+
+/// What becomes of a round in which a participant is at fault.
+enum class failure_policy : std::uint8_t {
+  /// Every participant gets the error; the master serves again after the
+  /// slaves have registered again.
+  fail_round = 0,
+  /// The slave at fault is expelled; the others complete the round and go on.
+  /// A master's own message that does not come fails the round all the same.
+  continue_with_survivors = 1,
+};
+
+struct sync_options {
+  /// Names the master in every error text.
+  std::string layer = "unnamed";
+  /// How long a round may take from its first message to its last.
+  caf::timespan deadline = std::chrono::seconds{60};
+  failure_policy policy = failure_policy::fail_round;
+
+  /// @throws error `invalid_argument` for an empty layer name or a deadline of
+  ///         zero or less.
+  void validate() const;
+};
+
+/// The hash by which messages name a layer (FNV-1a, 64 bits).
+[[nodiscard]] std::uint64_t layer_hash(std::string_view layer) noexcept;
+
+} // namespace syncnorm
