@@ -49,4 +49,39 @@ using sync_master_actor = detail::typed_actor<
     /// From the master's own timer: is the round overdue?
     caf::result<void>(check_deadline_atom)>;
 
+/// The handle of one copy of a batch-norm layer in a pipeline of actors. It
+/// takes its passes one after the other in the order of the requests. In
+/// training, a pass is answered when the other copies have been asked for the
+/// same one; a round that fails is answered with the master's error.
+using batch_norm_slave_actor = detail::typed_actor<
+    /// From the stage before, once a batch: x. Answered with y, and a ticket
+    /// for the backward pass; it is 0, and nothing is kept, in evaluation.
+    /// Errors: shape_mismatch, dtype_mismatch, device_mismatch.
+    caf::result<shared_tensor, std::uint64_t>(forward_atom, shared_tensor),
+
+    /// From the stage behind: the ticket and dy. Answered with dx; the
+    /// gradients of weight and bias are added to those of earlier passes.
+    /// Errors: as above; invalid_argument for a ticket that is none, or used.
+    caf::result<shared_tensor>(backward_atom, std::uint64_t, shared_tensor),
+
+    /// From whoever will not come back with a ticket: forget it.
+    /// Errors: invalid_argument for a ticket that is none.
+    caf::result<void>(forget_atom, std::uint64_t),
+
+    /// From the trainer, between passes: training from now on, or evaluation.
+    caf::result<void>(train_atom, bool),
+
+    /// From the trainer: an array of the state, or a gradient, by its name:
+    /// `weight`, `running_var`, ..., `weight.grad`, `bias.grad`.
+    /// Errors: invalid_argument for a name that is none.
+    caf::result<double_array>(read_state_atom, std::string),
+
+    /// From the trainer, between passes: overwrites that array.
+    /// Errors: as above; shape_mismatch for another number of elements.
+    caf::result<void>(write_state_atom, std::string, double_array),
+
+    /// From a stage that cannot do its part, with the reason: the next round
+    /// fails with `participant_failed` for the other copies.
+    caf::result<void>(give_up_atom, std::string)>;
+
 } // namespace syncnorm

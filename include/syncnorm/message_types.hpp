@@ -5,6 +5,7 @@
 #include "syncnorm/detail/reply_slot.hpp"
 #include "syncnorm/errors.hpp"
 #include "syncnorm/shared_array.hpp"
+#include "syncnorm/shared_tensor.hpp"
 
 #include <cstdint>
 #include <string>
@@ -72,6 +73,14 @@ CAF_ADD_ATOM(syncnorm, syncnorm, check_deadline_atom, "sn_check")
 
 CAF_ADD_TYPE_ID(syncnorm, (syncnorm::batch_norm_message))
 CAF_ADD_TYPE_ID(syncnorm, (syncnorm::batch_norm_reply))
+CAF_ADD_TYPE_ID(syncnorm, (syncnorm::shared_tensor))
+
+CAF_ADD_ATOM(syncnorm, syncnorm, forward_atom, "sn_forward")
+CAF_ADD_ATOM(syncnorm, syncnorm, backward_atom, "sn_backwar")
+CAF_ADD_ATOM(syncnorm, syncnorm, forget_atom, "sn_forget")
+CAF_ADD_ATOM(syncnorm, syncnorm, train_atom, "sn_train")
+CAF_ADD_ATOM(syncnorm, syncnorm, read_state_atom, "sn_read")
+CAF_ADD_ATOM(syncnorm, syncnorm, write_state_atom, "sn_write")
 
 CAF_END_TYPE_ID_BLOCK(syncnorm)
 

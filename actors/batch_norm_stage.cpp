@@ -1,0 +1,101 @@
+#include "syncnorm/batch_norm_stage.hpp"
+
+#include "syncnorm/detail/batch_norm_slave.hpp"
+#include "syncnorm/error.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace syncnorm {
+
+namespace {
+
+[[noreturn]] void refuse(const std::string& layer, errc code,
+                         const std::string& text) {
+  throw error{code, fmt::format("layer {}: {}", layer, text)};
+}
+
+} // namespace
+
+batch_norm_stage::batch_norm_stage(caf::actor_system& system,
+                                   batch_norm_options options)
+    : system_{&system},
+      replica_{std::make_shared<batch_norm_replica>(std::move(options))} {}
+
+batch_norm_stage::~batch_norm_stage() {
+  on_data_parallel_release();
+}
+
+batch_norm_stage batch_norm_stage::clone() const {
+  batch_norm_stage result{*system_, replica_->options()};
+  *result.replica_ = replica();
+  return result;
+}
+
+std::string batch_norm_stage::name() const {
+  const auto& options = replica_->options();
+  return fmt::format("BatchNorm({}, {})", options.channels,
+                     to_string(options.type));
+}
+
+batch_norm_replica& batch_norm_stage::replica() const {
+  if (slave_)
+    refuse(replica_->options().name, errc::invalid_argument,
+           "its slave actor has the state until it is released");
+  return *replica_;
+}
+
+const batch_norm_slave_actor& batch_norm_stage::slave() const {
+  if (!slave_)
+    refuse(replica_->options().name, errc::unregistered,
+           "this copy was not told whose copy it is: run "
+           "execute_replication_callbacks first");
+  return slave_;
+}
+
+void batch_norm_stage::on_data_parallel_replicate(callback_context& context,
+                                                  std::int64_t copy_id) {
+  const auto& options = replica_->options();
+  if (slave_)
+    refuse(options.name, errc::duplicate_identifier,
+           fmt::format("the replication callback of copy {} runs on a module "
+                       "that is replicated already; release it first",
+                       copy_id));
+  detail::slave_role role;
+  role.copy_id = copy_id;
+  if (copy_id != 0)
+    role.master = context.published<batch_norm_master_actor>();
+  else if (context.copies() > 1)
+    role.master = spawn_batch_norm_master(*system_, make_sync_options(options),
+                                          context.copies());
+  auto registered = std::make_shared<future_result<bool>>();
+  auto ended = std::make_shared<future_result<bool>>();
+  role.registered = std::make_shared<future_writer<bool>>(registered);
+  role.ended = std::make_shared<future_writer<bool>>(ended);
+  if (copy_id == 0)
+    context.publish(role.master);
+  slave_ = system_->spawn<detail::batch_norm_slave>(replica_, std::move(role));
+  ended_ = std::move(ended);
+  auto answer = registered->get();
+  if (answer)
+    return;
+  on_data_parallel_release();
+  throw error{code_of(answer.error()).value_or(errc::master_down),
+              text_of(answer.error())};
+}
+
+void batch_norm_stage::on_data_parallel_release() {
+  if (!slave_)
+    return;
+  caf::anon_send_exit(slave_, caf::exit_reason::user_shutdown);
+  slave_ = nullptr;
+  std::ignore = std::exchange(ended_, nullptr)->get();
+}
+
+void batch_norm_stage::on_data_parallel_failure(const std::string& why) {
+  if (slave_)
+    detail::anon_send(slave_, give_up_atom_v, why);
+}
+
+} // namespace syncnorm

@@ -1,0 +1,67 @@
+#include "syncnorm/shared_tensor.hpp"
+
+#include "syncnorm/error.hpp"
+
+namespace syncnorm {
+
+namespace {
+
+tensor_layout without_gaps(tensor_layout layout) {
+  layout.sample_stride = layout.shape.channels * layout.shape.spatial;
+  return layout;
+}
+
+std::size_t bytes_of(const tensor_layout& layout) {
+  return static_cast<std::size_t>(layout.shape.per_channel()
+                                  * layout.shape.channels)
+         * size_of(layout.type);
+}
+
+} // namespace
+
+tensor_memory::tensor_memory(tensor_layout layout)
+    : bytes_{std::make_shared_for_overwrite<std::byte[]>(bytes_of(layout))},
+      view_{bytes_.get(), without_gaps(layout)} {}
+
+namespace detail {
+
+tensor_header make_tensor_header(const tensor_layout& layout) {
+  tensor_header header{static_cast<std::int64_t>(layout.type),
+                       static_cast<std::int64_t>(layout.format),
+                       layout.shape.samples, layout.shape.channels,
+                       layout.shape.spatial};
+  if constexpr (std::endian::native == std::endian::big)
+    reverse_elements(std::as_writable_bytes(std::span{header}), 8);
+  return header;
+}
+
+std::optional<tensor_layout> parse_tensor_header(const tensor_header& header,
+                                                 std::uint64_t bytes) {
+  auto native = header;
+  if constexpr (std::endian::native == std::endian::big)
+    reverse_elements(std::as_writable_bytes(std::span{native}), 8);
+  auto [type, format, samples, channels, spatial] = native;
+  if (type < 0 || type > static_cast<std::int64_t>(dtype::bfloat16)
+      || format < 0
+      || format > static_cast<std::int64_t>(memory_format::channels_last))
+    return std::nullopt;
+  try {
+    std::array sizes{samples, channels, spatial};
+    auto layout = make_layout(static_cast<dtype>(type), sizes,
+                              static_cast<memory_format>(format));
+    if (bytes_of(layout) != bytes)
+      return std::nullopt;
+    return layout;
+  } catch (const error&) {
+    return std::nullopt;
+  }
+}
+
+void reverse_elements(std::span<std::byte> bytes, std::size_t width) {
+  for (std::size_t i = 0; i + width <= bytes.size(); i += width)
+    std::ranges::reverse(bytes.subspan(i, width));
+}
+
+} // namespace detail
+
+} // namespace syncnorm

@@ -1,0 +1,77 @@
+#pragma once
+
+#include "syncnorm/actors.hpp"
+#include "syncnorm/batch_norm_master.hpp"
+#include "syncnorm/batch_norm_replica.hpp"
+#include "syncnorm/future_result.hpp"
+#include "syncnorm/replicate.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace syncnorm {
+
+/// Synchronized batch normalization for pipelines of actors: each copy is a
+/// slave actor that answers forward and backward messages, see
+/// `batch_norm_slave_actor`. It takes one pass at a time in the order in which
+/// they were asked for, and never blocks a worker while it waits for the other
+/// copies: copies of one process need not even have a worker each.
+///
+/// All copies must be asked for the same passes in the same order. A copy may
+/// also be a `batch_norm_layer`, driven by a thread: the master sees no
+/// difference. As there, after an error in a round release all copies and run
+/// the callbacks again.
+class batch_norm_stage final : public replicable {
+public:
+  /// @param system runs the actors; must outlive the stage.
+  /// @throws error as `batch_norm_options::validate`.
+  batch_norm_stage(caf::actor_system& system, batch_norm_options options);
+
+  /// A copy of state, options and training flag, to be replicated.
+  /// @throws error `invalid_argument` while the slave actor has the state.
+  [[nodiscard]] batch_norm_stage clone() const;
+
+  batch_norm_stage(batch_norm_stage&&) = default;
+  batch_norm_stage& operator=(batch_norm_stage&&) = delete;
+
+  /// Releases it.
+  ~batch_norm_stage() override;
+
+  /// For `execute_replication_callbacks`: `"BatchNorm(64, float32)"`.
+  [[nodiscard]] std::string name() const;
+
+  /// State, options and training flag, while no slave actor has them.
+  /// @throws error `invalid_argument` between replication and release; then
+  ///         ask the slave.
+  [[nodiscard]] batch_norm_replica& replica() const;
+
+  /// The slave actor.
+  /// @throws error `unregistered` before the replication callback has run.
+  [[nodiscard]] const batch_norm_slave_actor& slave() const;
+
+  /// Copy 0 spawns the master and publishes it; each copy spawns its slave
+  /// actor and returns when that has registered.
+  /// @throws error `duplicate_identifier` if this copy's callback has run
+  ///         before and it was not released; as the master answers a
+  ///         registration.
+  void on_data_parallel_replicate(callback_context& context,
+                                  std::int64_t copy_id) override;
+
+  /// Ends the slave actor and waits until it has given the state back. Passes
+  /// that it has not finished are answered `participant_down`, or by CAF's
+  /// `request_receiver_down` if it has not even looked at them.
+  void on_data_parallel_release() override;
+
+  /// Makes the slave give up the next round.
+  void on_data_parallel_failure(const std::string& why) override;
+
+private:
+  caf::actor_system* system_;
+  std::shared_ptr<batch_norm_replica> replica_;
+  batch_norm_slave_actor slave_;
+  /// Told when the slave actor has ended.
+  std::shared_ptr<future_result<bool>> ended_;
+};
+
+} // namespace syncnorm

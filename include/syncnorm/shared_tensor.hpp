@@ -1,0 +1,129 @@
+#pragma once
+
+#include "syncnorm/detail/caf_compat.hpp"
+#include "syncnorm/detail/raw_floats.hpp"
+#include "syncnorm/detail/tensor_wire.hpp"
+#include "syncnorm/tensor_view.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace syncnorm {
+
+/// An immutable tensor as a message carries it: copies share its memory inside
+/// a process. To another node it travels as its layout and raw little-endian
+/// bytes, samples without gaps; it must lie in host memory for that.
+class shared_tensor {
+public:
+  /// The largest tensor that is accepted from another node, in bytes: about
+  /// what CAF takes in one message.
+  static constexpr std::uint64_t max_bytes = std::uint64_t{1} << 31;
+
+  /// No tensor.
+  shared_tensor() = default;
+
+  /// Memory that `owner` keeps, and that nobody writes to any more.
+  shared_tensor(const const_tensor_view& view,
+                std::shared_ptr<const void> owner)
+      : view_{view},
+        owner_{std::move(owner)} {}
+
+  [[nodiscard]] const const_tensor_view& view() const noexcept {
+    return view_;
+  }
+
+  /// For CAF's printers: bytes that travel to another node.
+  [[nodiscard]] std::uint64_t size() const noexcept {
+    return static_cast<std::uint64_t>(view_.size()) * size_of(view_.type());
+  }
+
+  // -- serialization ----------------------------------------------------------
+
+  template <class Sink>
+  bool save(Sink& f) const {
+    auto header = detail::make_tensor_header(view_.layout());
+    if (view_.where().type != device_type::cpu
+        || !detail::write_count(f, size())
+        || !detail::write_bytes(f, std::as_bytes(std::span{header})))
+      return false;
+    const auto* first = static_cast<const std::byte*>(view_.data());
+    auto width = size_of(view_.type());
+    auto [samples, channels, spatial] = view_.shape();
+    auto sample = static_cast<std::size_t>(channels * spatial) * width;
+    auto stride = static_cast<std::size_t>(view_.sample_stride()) * width;
+    for (std::size_t n = 0; n < static_cast<std::size_t>(samples); ++n) {
+      std::span part{first + n * stride, sample};
+      if constexpr (std::endian::native == std::endian::little) {
+        if (!detail::write_bytes(f, part))
+          return false;
+      } else {
+        std::vector<std::byte> copy(part.begin(), part.end());
+        detail::reverse_elements(copy, width);
+        if (!detail::write_bytes(f, std::span<const std::byte>{copy}))
+          return false;
+      }
+    }
+    return true;
+  }
+
+  template <class Source>
+  bool load(Source& f) {
+    std::uint64_t size = 0;
+    detail::tensor_header header{};
+    if (!detail::read_count(f, size) || size > max_bytes
+        || !detail::read_bytes(f, std::as_writable_bytes(std::span{header})))
+      return false;
+    auto layout = detail::parse_tensor_header(header, size);
+    if (!layout)
+      return false;
+    // Memory is taken as the bytes come: a size that lies costs little.
+    auto memory = std::make_shared<std::vector<std::byte>>();
+    while (memory->size() < size) {
+      auto done = memory->size();
+      auto n = std::min<std::size_t>(detail::load_step_bytes, size - done);
+      memory->resize(done + n);
+      if (!detail::read_bytes(f, std::span{*memory}.subspan(done, n)))
+        return false;
+    }
+    if constexpr (std::endian::native == std::endian::big)
+      detail::reverse_elements(*memory, size_of(layout->type));
+    *this = shared_tensor{const_tensor_view{memory->data(), *layout}, memory};
+    return true;
+  }
+
+  template <class Inspector>
+  friend auto inspect(Inspector& f, shared_tensor& x) {
+    return detail::inspect_raw(f, x, "syncnorm::shared_tensor");
+  }
+
+private:
+  const_tensor_view view_;
+  std::shared_ptr<const void> owner_;
+};
+
+/// Host memory for a tensor that is still to be written, to become a
+/// `shared_tensor` then.
+class tensor_memory {
+public:
+  /// As `layout`, but with samples without gaps.
+  explicit tensor_memory(tensor_layout layout);
+
+  [[nodiscard]] const tensor_view& view() const noexcept {
+    return view_;
+  }
+
+  /// Nobody may write any more.
+  [[nodiscard]] shared_tensor share() const {
+    return {view_, bytes_};
+  }
+
+private:
+  std::shared_ptr<std::byte[]> bytes_;
+  tensor_view view_;
+};
+
+} // namespace syncnorm

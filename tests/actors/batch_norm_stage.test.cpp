@@ -1,0 +1,410 @@
+#include "syncnorm/batch_norm_stage.hpp"
+
+#include "tests/actors/batch_norm_reference.hpp"
+#include "tests/actors/layer_copies.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+using namespace syncnorm;
+using namespace syncnorm::test;
+
+namespace {
+
+using stages = std::vector<std::unique_ptr<batch_norm_stage>>;
+
+stages make_stages(caf::actor_system& system, const batch_norm_options& options,
+                   std::size_t count) {
+  stages result;
+  result.push_back(std::make_unique<batch_norm_stage>(system, options));
+  while (result.size() < count)
+    result.push_back(std::make_unique<batch_norm_stage>(result[0]->clone()));
+  return result;
+}
+
+/// The tensor in a message; the test keeps its own.
+shared_tensor share(const tensor& x) {
+  auto copy = std::make_shared<tensor>(x);
+  return {copy->view(), copy};
+}
+
+/// A tensor of a message, to be looked at.
+tensor fetch(const shared_tensor& x) {
+  tensor result{x.view().layout()};
+  std::copy_n(static_cast<const std::byte*>(x.view().data()),
+              result.bytes.size(), result.bytes.begin());
+  return result;
+}
+
+struct answer {
+  caf::error reason;
+  tensor value;
+  std::uint64_t ticket = 0;
+};
+
+/// Requests that stay open until they are awaited: what a pipeline does.
+class client {
+public:
+  explicit client(caf::actor_system& system) : self_{system} {}
+
+  auto forward(const batch_norm_stage& to, const tensor& x) {
+    return detail::request(self_, to.slave(), forward_atom_v, share(x));
+  }
+
+  auto backward(const batch_norm_stage& to, std::uint64_t ticket,
+                const tensor& dy) {
+    return detail::request(self_, to.slave(), backward_atom_v, ticket,
+                           share(dy));
+  }
+
+  template <class... Ts>
+  auto ask(const batch_norm_stage& to, Ts... xs) {
+    return detail::request(self_, to.slave(), std::move(xs)...);
+  }
+
+  template <class Pending>
+  static answer await_forward(Pending pending) {
+    answer result;
+    pending.receive(
+        [&](const shared_tensor& y, std::uint64_t ticket) {
+          result.value = fetch(y);
+          result.ticket = ticket;
+        },
+        [&](caf::error& reason) { result.reason = std::move(reason); });
+    return result;
+  }
+
+  template <class Pending>
+  static answer await_backward(Pending pending) {
+    answer result;
+    pending.receive(
+        [&](const shared_tensor& dx) { result.value = fetch(dx); },
+        [&](caf::error& reason) { result.reason = std::move(reason); });
+    return result;
+  }
+
+  std::vector<double> read_state(const batch_norm_stage& from,
+                                 std::string name) {
+    std::vector<double> result;
+    ask(from, read_state_atom_v, std::move(name))
+        .receive(
+            [&](const double_array& x) { result.assign(x.begin(), x.end()); },
+            [&](const caf::error& reason) { FAIL(describe(reason)); });
+    return result;
+  }
+
+private:
+  caf::scoped_actor self_;
+};
+
+tensor make_tensor(const batch_norm_options& options, std::int64_t samples,
+                   std::mt19937& random) {
+  std::array<std::int64_t, 3> sizes{samples, options.channels, 4};
+  tensor x{make_layout(options.type, sizes)};
+  fill(x, random, 1, 2);
+  return x;
+}
+
+constexpr double close = 1e-10; // the tolerance of float64
+
+void check_near(const tensor& got, const tensor& want) {
+  REQUIRE(got.layout.shape == want.layout.shape);
+  reference::for_each({want}, [&](auto, auto, auto i) {
+    if (!(std::abs(got.get(i) - want.get(i)) <= close))
+      FAIL_CHECK("got " << got.get(i) << ", want " << want.get(i));
+  });
+}
+
+/// What one device answers to the micro-batch `xs`, `dys`.
+struct expectation {
+  std::vector<tensor> y, dx;
+
+  expectation(const batch_norm_options& options, const std::vector<tensor>& xs,
+              const std::vector<tensor>& dys)
+      : y{xs},
+        dx{xs} {
+    auto channels = static_cast<std::size_t>(options.channels);
+    reference truth{options.eps, options.mode, std::vector<double>(channels, 1),
+                    std::vector<double>(channels, 0)};
+    truth.forward(xs);
+    truth.backward(xs, dys);
+    reference::for_each(xs, [&](auto c, auto r, auto i) {
+      y[r].set(i, truth.y(c, xs[r].get(i)));
+      dx[r].set(i, truth.dx(c, xs[r].get(i), dys[r].get(i)));
+    });
+  }
+};
+
+const batch_norm_options float64_options{
+    .name = "bn", .channels = 3, .type = dtype::float64};
+
+} // namespace
+
+TEST_CASE_FIXTURE(layer_fixture, "slave actors answer as one device on the "
+                                 "whole batch, with several micro-batches in "
+                                 "flight") {
+  constexpr std::size_t copies = 4;
+  constexpr std::size_t micro_batches = 3;
+  auto net = make_stages(system, float64_options, copies);
+  execute_replication_callbacks(net);
+  std::mt19937 random{1};
+  std::vector<std::vector<tensor>> xs(micro_batches), dys(micro_batches);
+  client c{system};
+  using forward_type = decltype(c.forward(*net[0], {}));
+  using backward_type = decltype(c.backward(*net[0], 0, {}));
+  std::vector<std::vector<forward_type>> forwards(micro_batches);
+  for (std::size_t m = 0; m < micro_batches; ++m)
+    for (std::size_t r = 0; r < copies; ++r) {
+      xs[m].push_back(
+          make_tensor(float64_options, 1 + std::int64_t(r), random));
+      dys[m].push_back(
+          make_tensor(float64_options, 1 + std::int64_t(r), random));
+      forwards[m].push_back(c.forward(*net[r], xs[m][r]));
+    }
+  std::vector<std::vector<std::uint64_t>> tickets(micro_batches);
+  for (std::size_t m = 0; m < micro_batches; ++m) {
+    expectation want{float64_options, xs[m], dys[m]};
+    for (std::size_t r = 0; r < copies; ++r) {
+      auto got = c.await_forward(std::move(forwards[m][r]));
+      REQUIRE(describe(got.reason) == describe({}));
+      check_near(got.value, want.y[r]);
+      tickets[m].push_back(got.ticket);
+    }
+  }
+  // Backward in the other order: a ticket says which pass is meant.
+  for (std::size_t m = micro_batches; m-- > 0;) {
+    std::vector<backward_type> backwards;
+    for (std::size_t r = 0; r < copies; ++r)
+      backwards.push_back(c.backward(*net[r], tickets[m][r], dys[m][r]));
+    expectation want{float64_options, xs[m], dys[m]};
+    for (std::size_t r = 0; r < copies; ++r) {
+      auto got = c.await_backward(std::move(backwards[r]));
+      REQUIRE(describe(got.reason) == describe({}));
+      check_near(got.value, want.dx[r]);
+    }
+  }
+  for (auto& stage : net)
+    CHECK(c.read_state(*stage, "num_batches_tracked")[0] == micro_batches);
+}
+
+TEST_CASE_FIXTURE(layer_fixture, "many more slave actors than workers wait for "
+                                 "each other: none blocks its worker") {
+  auto copies = 8 * std::max(4U, std::thread::hardware_concurrency());
+  auto net = make_stages(system, float64_options, copies);
+  execute_replication_callbacks(net);
+  std::mt19937 random{1};
+  client c{system};
+  std::vector<tensor> xs;
+  std::vector<decltype(c.forward(*net[0], {}))> pending;
+  for (auto& stage : net) {
+    xs.push_back(make_tensor(float64_options, 2, random));
+    pending.push_back(c.forward(*stage, xs.back()));
+  }
+  expectation want{float64_options, xs, xs};
+  for (std::size_t r = 0; r < net.size(); ++r)
+    check_near(c.await_forward(std::move(pending[r])).value, want.y[r]);
+}
+
+TEST_CASE_FIXTURE(layer_fixture, "a slave actor and a thread are copies of one "
+                                 "layer") {
+  // One tree for each kind of copy.
+  batch_norm_stage stage{system, float64_options};
+  batch_norm_layer layer{system, float64_options};
+  callback_context context{"", 2};
+  stage.on_data_parallel_replicate(context, 0);
+  layer.on_data_parallel_replicate(context, 1);
+  std::mt19937 random{1};
+  std::vector xs{make_tensor(float64_options, 3, random),
+                 make_tensor(float64_options, 2, random)};
+  expectation want{float64_options, xs, xs};
+  client c{system};
+  auto pending = c.forward(stage, xs[0]);
+  tensor y{xs[1].layout};
+  auto tape = layer.forward(xs[1].view(), y.view());
+  auto first = c.await_forward(std::move(pending));
+  check_near(first.value, want.y[0]);
+  check_near(y, want.y[1]);
+  auto pending_dx = c.backward(stage, first.ticket, xs[0]);
+  layer.backward(xs[1].view(), xs[1].view(), tape, y.view());
+  check_near(c.await_backward(std::move(pending_dx)).value, want.dx[0]);
+  check_near(y, want.dx[1]);
+}
+
+TEST_CASE_FIXTURE(layer_fixture, "one copy needs no master, and evaluation no "
+                                 "other copy") {
+  auto alone = make_stages(system, float64_options, 1);
+  execute_replication_callbacks(alone);
+  std::mt19937 random{1};
+  std::vector xs{make_tensor(float64_options, 3, random)};
+  expectation want{float64_options, xs, xs};
+  client c{system};
+  auto got = c.await_forward(c.forward(*alone[0], xs[0]));
+  check_near(got.value, want.y[0]);
+  check_near(c.await_backward(c.backward(*alone[0], got.ticket, xs[0])).value,
+             want.dx[0]);
+
+  auto two = make_stages(system, float64_options, 2);
+  execute_replication_callbacks(two);
+  c.ask(*two[1], train_atom_v, false).receive([] {}, [](const caf::error&) {});
+  got = c.await_forward(c.forward(*two[1], xs[0]));
+  CHECK(got.ticket == 0);
+  auto inv_std = 1 / std::sqrt(1 + 1e-5);
+  reference::for_each(xs, [&](auto, auto, auto i) {
+    CHECK(std::abs(got.value.get(i) - xs[0].get(i) * inv_std) <= close);
+  });
+}
+
+TEST_CASE_FIXTURE(layer_fixture, "a slave actor's state is read and written by "
+                                 "messages, and comes back on release") {
+  auto net = make_stages(system, float64_options, 1);
+  execute_replication_callbacks(net);
+  client c{system};
+  auto& stage = *net[0];
+  CHECK(outcome_of([&] { std::ignore = stage.replica(); }).first
+        == errc::invalid_argument);
+  auto ok = describe({});
+  auto write = [&](std::string name, double_array values) {
+    caf::error result;
+    c.ask(stage, write_state_atom_v, std::move(name), std::move(values))
+        .receive([] {},
+                 [&](caf::error& reason) { result = std::move(reason); });
+    return describe(result);
+  };
+  CHECK(write("weight", {2, 3, 4}) == ok);
+  CHECK(c.read_state(stage, "weight") == std::vector<double>{2, 3, 4});
+  CHECK(c.read_state(stage, "bias.grad") == std::vector<double>{0, 0, 0});
+  CHECK(write("weight", {2})
+        == "shape_mismatch: layer bn: weight: expected 3 elements, got 1");
+  CHECK(write("wait", {2}) == "invalid_argument: layer bn: has no array wait");
+  release_replicas(net);
+  CHECK(read(stage.replica().state(), "weight")
+        == std::vector<double>{2, 3, 4});
+}
+
+TEST_CASE_FIXTURE(layer_fixture, "what goes wrong in one slave actor is told "
+                                 "to its client and to all other copies, and "
+                                 "the same modules work again") {
+  auto net = make_stages(system, float64_options, 3);
+  CHECK(outcome_of([&] { std::ignore = net[0]->slave(); }).first
+        == errc::unregistered);
+  std::mt19937 random{1};
+  auto x = make_tensor(float64_options, 2, random);
+  auto wide = float64_options;
+  wide.channels = 4;
+  auto bad = make_tensor(wide, 2, random);
+  for (std::size_t guilty = 0; guilty < 3; ++guilty) {
+    execute_replication_callbacks(net);
+    CHECK(outcome_of([&] { execute_replication_callbacks(net); }).first
+          == errc::duplicate_identifier);
+    client c{system};
+    std::vector<decltype(c.forward(*net[0], {}))> pending;
+    for (std::size_t r = 0; r < 3; ++r)
+      pending.push_back(c.forward(*net[r], r == guilty ? bad : x));
+    for (std::size_t r = 0; r < 3; ++r) {
+      auto got = c.await_forward(std::move(pending[r]));
+      CHECK(code_of(got.reason)
+            == (r == guilty ? errc::shape_mismatch : errc::participant_failed));
+      CHECK(contains(describe(got.reason), "expected 3 channels"));
+    }
+    release_replicas(net);
+  }
+  execute_replication_callbacks(net);
+  client c{system};
+  std::vector<decltype(c.forward(*net[0], {}))> pending;
+  for (auto& stage : net)
+    pending.push_back(c.forward(*stage, x));
+  expectation want{float64_options, {x, x, x}, {x, x, x}};
+  for (std::size_t r = 0; r < 3; ++r)
+    check_near(c.await_forward(std::move(pending[r])).value, want.y[r]);
+}
+
+TEST_CASE_FIXTURE(layer_fixture, "a ticket is good for one backward pass, or "
+                                 "is forgotten") {
+  auto net = make_stages(system, float64_options, 1);
+  execute_replication_callbacks(net);
+  std::mt19937 random{1};
+  auto x = make_tensor(float64_options, 2, random);
+  client c{system};
+  auto ticket = c.await_forward(c.forward(*net[0], x)).ticket;
+  auto code = [&](std::uint64_t t) {
+    return code_of(c.await_backward(c.backward(*net[0], t, x)).reason);
+  };
+  CHECK(code(ticket + 1) == errc::invalid_argument);
+  CHECK(code(ticket) == std::nullopt);
+  CHECK(code(ticket) == errc::invalid_argument);
+  ticket = c.await_forward(c.forward(*net[0], x)).ticket;
+  c.ask(*net[0], forget_atom_v, ticket).receive([] {}, [](caf::error&) {});
+  CHECK(code(ticket) == errc::invalid_argument);
+}
+
+TEST_CASE_FIXTURE(layer_fixture, "passes that a slave actor has not finished "
+                                 "when it is released are answered") {
+  auto net = make_stages(system, float64_options, 2);
+  execute_replication_callbacks(net);
+  std::mt19937 random{1};
+  auto x = make_tensor(float64_options, 2, random);
+  client c{system};
+  std::vector<decltype(c.forward(*net[0], {}))> pending;
+  pending.push_back(c.forward(*net[1], x));
+  pending.push_back(c.forward(*net[1], x));
+  release_replicas(net);
+  for (auto& p : pending) {
+    auto reason = c.await_forward(std::move(p)).reason;
+    CAPTURE(describe(reason));
+    auto code = code_of(reason);
+    // Of a request that was still in the mailbox CAF itself tells the sender.
+    CHECK((code == errc::participant_down || code == errc::master_down
+           || reason == caf::sec::request_receiver_down));
+  }
+}
+
+TEST_CASE("a tensor arrives at another node with the same bits, without gaps") {
+  std::mt19937 random{1};
+  for (auto type :
+       {dtype::float32, dtype::float64, dtype::float16, dtype::bfloat16}) {
+    std::array<std::int64_t, 3> sizes{3, 2, 5};
+    auto layout = make_layout(type, sizes, memory_format::channels_last);
+    layout.sample_stride += 7;
+    tensor x{layout};
+    fill(x, random);
+    auto bytes = detail::serialize(share(x));
+    shared_tensor y;
+    REQUIRE(detail::deserialize(bytes, y));
+    CHECK(y.view().shape() == layout.shape);
+    CHECK(y.view().type() == type);
+    CHECK(y.view().format() == layout.format);
+    CHECK(y.view().sample_stride() == 10);
+    auto got = fetch(y);
+    for (std::int64_t n = 0; n < 3; ++n)
+      for (std::int64_t c = 0; c < 2; ++c)
+        for (std::int64_t s = 0; s < 5; ++s)
+          CHECK(got.get(got.at(n, c, s)) == x.get(x.at(n, c, s)));
+    // Every cut is noticed.
+    for (std::size_t n = 0; n < bytes.size(); ++n) {
+      shared_tensor z;
+      CHECK(!detail::deserialize(std::span{bytes}.first(n), z));
+    }
+  }
+}
+
+TEST_CASE("a tensor header that lies is refused") {
+  using header = detail::tensor_header;
+  auto parse = [](header x, std::uint64_t bytes) {
+    return detail::parse_tensor_header(x, bytes).has_value();
+  };
+  CHECK(parse({0, 0, 2, 3, 4}, 96));
+  CHECK(parse({0, 0, 0, 3, 4}, 0));
+  CHECK(!parse({0, 0, 2, 3, 4}, 95));
+  CHECK(!parse({4, 0, 2, 3, 4}, 96));
+  CHECK(!parse({0, 2, 2, 3, 4}, 96));
+  CHECK(!parse({-1, 0, 2, 3, 4}, 96));
+  CHECK(!parse({0, 0, -2, 3, -4}, 96));
+  CHECK(!parse({0, 0, 2, 0, 4}, 0));
+  constexpr auto huge = std::int64_t{1} << 62;
+  CHECK(!parse({0, 0, huge, huge, 4}, 0));
+}
