@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Builds and runs the benchmarks, writes build/bench/summary.json and prints it
+# as a table: a list of {name, ours, theirs, unit, ratio, goal, met}.
+#
+#   scripts/bench.sh [NAME...]     for example: scripts/bench.sh collective
+set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+"$root/scripts/setup.sh"
+say "building the benchmarks"
+build cpu
+out=$root/build/bench
+mkdir -p "$out"
+names=("$@")
+if [[ ${#names[@]} -eq 0 ]]; then
+  for program in "$root"/build/cpu/bench/bench_*; do
+    [[ -x $program ]] && names+=("$(basename "$program" | sed 's/^bench_//')")
+  done
+fi
+summaries=()
+for name in "${names[@]}"; do
+  say "bench/$name"
+  "$root/build/cpu/bench/bench_$name" --summary="$out/$name.json"
+  summaries+=("$out/$name.json")
+done
+python3 "$root/scripts/summarize.py" "$out/summary.json" "${summaries[@]}"
