@@ -66,9 +66,8 @@ struct channel_arrays {
         is_variance{from.is_variance} {}
 
   [[nodiscard]] SYNCNORM_HOST_DEVICE Real inv_std(std::int64_t channel) const {
-    return is_variance
-               ? math::inverse_deviation(spread[channel], eps, mode)
-               : spread[channel];
+    return is_variance ? math::inverse_deviation(spread[channel], eps, mode)
+                       : spread[channel];
   }
 
   [[nodiscard]] SYNCNORM_HOST_DEVICE Real scale(std::int64_t channel) const {
@@ -150,8 +149,7 @@ SYNCNORM_HOST_DEVICE void store_mask(std::uint8_t* mask, std::int64_t flat,
 #else
   // One thread after the other: the first clears the byte.
   if (valid)
-    mask[flat / 8] =
-        std::uint8_t(flat % 8 == 0 ? byte : mask[flat / 8] | byte);
+    mask[flat / 8] = std::uint8_t(flat % 8 == 0 ? byte : mask[flat / 8] | byte);
 #endif
 }
 
@@ -190,17 +188,17 @@ struct normalize_pass {
     return in;
   }
 
-  SYNCNORM_HOST_DEVICE void store(std::int64_t flat, const input& in,
-                                  bool valid,
-                                  known_constants<normalize_pass>& known) const {
+  SYNCNORM_HOST_DEVICE void
+  store(std::int64_t flat, const input& in, bool valid,
+        known_constants<normalize_pass>& known) const {
     unsigned bits = 0;
     if (valid) {
       pack<T, Width> out;
       for_each_element(
           *this, flat, known, [&](int k, const constants& known_here) {
-            auto value = elements::normalized(
-                widen<real>(in.x.values[k]), known_here.mean, known_here.scale,
-                known_here.bias);
+            auto value = elements::normalized(widen<real>(in.x.values[k]),
+                                              known_here.mean, known_here.scale,
+                                              known_here.bias);
             if (residual.data != nullptr)
               value += widen<real>(in.residual.values[k]);
             bits |= unsigned(value > 0) << k;
@@ -273,13 +271,12 @@ struct backward_pass {
           auto kept = (in.bits >> k & 1u) != 0;
           auto gradient = kept ? widen<real>(in.dy.values[k]) : real(0);
           narrow(gradient, masked.values[k]);
-          auto value =
-              x.data == nullptr
-                  ? gradient * known_here.scale
-                  : elements::input_gradient(
-                      gradient, widen<real>(in.x.values[k]), known_here.mean,
-                      known_here.mean_dy, known_here.projection,
-                      known_here.scale);
+          auto value = x.data == nullptr
+                           ? gradient * known_here.scale
+                           : elements::input_gradient(
+                               gradient, widen<real>(in.x.values[k]),
+                               known_here.mean, known_here.mean_dy,
+                               known_here.projection, known_here.scale);
           narrow(value, out.values[k]);
         });
     store_pack<Width>(dx.at(index, flat), out);

@@ -25,8 +25,7 @@ void launch(const device_scope& scope, std::string_view name,
   if (blocks > most)
     throw error{errc::invalid_argument,
                 std::string{name} + ": blocks: expected at most "
-                    + std::to_string(most) + ", got "
-                    + std::to_string(blocks)};
+                    + std::to_string(most) + ", got " + std::to_string(blocks)};
   cudaLaunchConfig_t config{};
   config.gridDim = dim3{unsigned(blocks)};
   config.blockDim = dim3{unsigned(threads)};

@@ -11,25 +11,39 @@ namespace syncnorm::cuda {
 /// each, all relative to the same constants.
 template <class Reduction>
 struct merge_partials_task {
+  using state = typename Reduction::state;
+
   Reduction reduction;
   reduce_plan plan;
-  const typename Reduction::state* partials = nullptr;
+  divisor fold;
+  const state* partials = nullptr;
 
-  [[nodiscard]] SYNCNORM_HOST_DEVICE std::int64_t channels() const {
-    return plan.shape.channels / plan.shape.fold;
+  merge_partials_task(const Reduction& what, const reduce_plan& how,
+                      const void* scratch)
+      : reduction{what},
+        plan{how},
+        fold{how.shape.fold},
+        partials{static_cast<const state*>(scratch)} {}
+
+  [[nodiscard]] std::int64_t channels() const {
+    return plan.shape.channels / fold.value();
   }
 
-  /// Merges every `threads`-th partial result of `channel`, in order.
+  [[nodiscard]] SYNCNORM_HOST_DEVICE std::int64_t partials_per_channel() const {
+    return plan.splits * fold.value();
+  }
+
+  /// Merges every `threads`-th partial result of `channel` of `channels`, in
+  /// order.
   SYNCNORM_HOST_DEVICE counted<Reduction> share(std::int64_t channel,
+                                                std::int64_t channels,
                                                 int thread, int threads) const {
     counted<Reduction> mine;
-    auto end = plan.splits * plan.shape.fold;
-    for (std::int64_t i = thread; i < end; i += threads) {
-      auto split = i / plan.shape.fold;
-      auto column = i % plan.shape.fold * channels() + channel;
-      counted<Reduction> next{
-          plan.count_of(split),
-          partials[split * plan.shape.channels + column]};
+    for (std::int64_t i = thread; i < partials_per_channel(); i += threads) {
+      auto split = fold.quotient(i);
+      auto column = (i - split * fold.value()) * channels + channel;
+      counted<Reduction> next{plan.count_of(split),
+                              partials[split * plan.shape.channels + column]};
       mine = merge_counted<Reduction>{}(mine, next);
     }
     return mine;

@@ -19,6 +19,9 @@ inline constexpr int merge_channels = 16;
 /// as kernel parameters, of which there are at most 32,764 bytes.
 inline constexpr int merge_capacity = 1024;
 
+/// Parts of the usual launch, whose parameters are short.
+inline constexpr int small_merge_capacity = 32;
+
 /// Moments and the number of values that they are of.
 template <class Real>
 struct tree_node {
@@ -52,8 +55,8 @@ struct merge_parts_task {
 
   /// Merges the parts of one group: neighbours at distance 1, then 2, 4, 8.
   /// Parts that are not there count 0, which is a no-op.
-  [[nodiscard]] SYNCNORM_HOST_DEVICE tree_node<Real>
-  share(std::int64_t channel, int group) const {
+  [[nodiscard]] SYNCNORM_HOST_DEVICE tree_node<Real> share(std::int64_t channel,
+                                                           int group) const {
     tree_node<Real> nodes[merge_group];
     SYNCNORM_UNROLL
     for (int i = 0; i < merge_group; ++i) {

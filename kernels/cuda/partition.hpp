@@ -164,9 +164,10 @@ struct reduce_plan {
 /// The plan for tensors of `element_bytes` that are `dense`, and start and
 /// continue (from sample to sample) on 16-byte boundaries or are not
 /// `aligned`.
-[[nodiscard]] constexpr reduce_plan
-plan_reduction(memory_format format, const tensor_shape& shape,
-               std::size_t element_bytes, bool dense, bool aligned) {
+[[nodiscard]] constexpr reduce_plan plan_reduction(memory_format format,
+                                                   const tensor_shape& shape,
+                                                   std::size_t element_bytes,
+                                                   bool dense, bool aligned) {
   auto simple = canonical(format, shape, dense);
   auto width = int(vector_bytes / element_bytes);
   if (aligned) {
@@ -265,8 +266,8 @@ repeating_step(std::int64_t threads, std::int64_t channels, int width) {
     plan.blocks = divide_up(plan.packs, plan.tile);
     return plan;
   }
-  auto blocks = std::min(divide_up(plan.packs, block_threads * flight),
-                         pass_blocks);
+  auto blocks =
+      std::min(divide_up(plan.packs, block_threads * flight), pass_blocks);
   plan.step = repeating_step(blocks * block_threads, shape.channels, width);
   plan.blocks = divide_up(plan.step, block_threads);
   return plan;

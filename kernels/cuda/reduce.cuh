@@ -48,42 +48,49 @@ __global__ void __launch_bounds__(block_threads)
 
 /// One block for each channel.
 template <class Reduction, int Threads>
-__global__ void __launch_bounds__(Threads)
-    merge_partials_kernel(const __grid_constant__ merge_partials_task<Reduction> task) {
+__global__ void __launch_bounds__(Threads) merge_partials_kernel(
+    const __grid_constant__ merge_partials_task<Reduction> task) {
   using block_reduce = cub::BlockReduce<counted<Reduction>, Threads>;
   __shared__ typename block_reduce::TempStorage shared;
   std::int64_t channel = blockIdx.x;
-  auto mine = task.share(channel, int(threadIdx.x), Threads);
+  auto mine = task.share(channel, gridDim.x, int(threadIdx.x), Threads);
   auto total = block_reduce{shared}.Reduce(mine, merge_counted<Reduction>{});
   if (threadIdx.x == 0)
     task.reduction.close(channel, total.state);
 }
 
 /// Enqueues the two passes, or the first alone where it is enough.
-template <class Reduction>
-void reduce(const device_scope& scope, const Reduction& what,
-            const reduce_plan& plan, void* scratch) {
-  if (plan.shape.format == memory_format::channels_first) {
-    plane_task<Reduction> task{what, plan, scratch};
-    launch(scope, "plane_reduce_kernel", plane_reduce_kernel<Reduction>,
-           task.blocks(), block_threads, task);
-  } else {
-    row_task<Reduction> task{what, plan, scratch};
-    launch(scope, "row_reduce_kernel", row_reduce_kernel<Reduction>,
-           task.blocks(), block_threads, task);
+struct run_reduction {
+  const device_scope& scope;
+  void* scratch;
+
+  template <class Reduction>
+  void operator()(const Reduction& what, const reduce_plan& plan) const {
+    if (plan.shape.format == memory_format::channels_first) {
+      plane_task<Reduction> task{what, plan, scratch};
+      launch(scope, "plane_reduce_kernel", plane_reduce_kernel<Reduction>,
+             task.blocks(), block_threads, task);
+    } else {
+      row_task<Reduction> task{what, plan, scratch};
+      launch(scope, "row_reduce_kernel", row_reduce_kernel<Reduction>,
+             task.blocks(), block_threads, task);
+    }
+    if (!plan.direct())
+      merge(merge_partials_task<Reduction>{what, plan, scratch});
   }
-  if (plan.direct())
-    return;
-  merge_partials_task<Reduction> task{
-      what, plan, static_cast<const typename Reduction::state*>(scratch)};
-  // A warp does for a few partial results, and leaves room for other blocks.
-  if (plan.splits * plan.shape.fold <= 64)
-    launch(scope, "merge_partials_kernel", merge_partials_kernel<Reduction, 32>,
-           task.channels(), 32, task);
-  else
-    launch(scope, "merge_partials_kernel",
-           merge_partials_kernel<Reduction, block_threads>, task.channels(),
-           block_threads, task);
-}
+
+private:
+  template <class Reduction>
+  void merge(const merge_partials_task<Reduction>& task) const {
+    // A warp does for a few partial results, and leaves room for others.
+    if (task.partials_per_channel() <= 64)
+      launch(scope, "merge_partials_kernel",
+             merge_partials_kernel<Reduction, 32>, task.channels(), 32, task);
+    else
+      launch(scope, "merge_partials_kernel",
+             merge_partials_kernel<Reduction, block_threads>, task.channels(),
+             block_threads, task);
+  }
+};
 
 } // namespace syncnorm::cuda

@@ -83,9 +83,9 @@ struct moments_of {
   }
 
   template <int K>
-  SYNCNORM_HOST_DEVICE static void
-  add(state& total, const math::merge_weights<Real>& weights,
-      const values<K>& in, const constants&) {
+  SYNCNORM_HOST_DEVICE static void add(state& total,
+                                       const math::merge_weights<Real>& weights,
+                                       const values<K>& in, const constants&) {
     Real sum = 0;
     SYNCNORM_UNROLL
     for (int k = 0; k < K; ++k)
@@ -163,19 +163,17 @@ struct gradients_of {
   }
 
   template <int K>
-  SYNCNORM_HOST_DEVICE static void put(values<K>& out, int slot,
-                                       const fetched& in, int lane,
-                                       const constants&) {
+  SYNCNORM_HOST_DEVICE static void
+  put(values<K>& out, int slot, const fetched& in, int lane, const constants&) {
     auto kept = (in.bits >> lane & 1u) != 0;
     out.dy[slot] = kept ? widen<real>(in.dy.values[lane]) : real(0);
     out.x[slot] = widen<real>(in.x.values[lane]);
   }
 
   template <int K>
-  SYNCNORM_HOST_DEVICE static void add(state& total,
-                                       const math::merge_weights<real>&,
-                                       const values<K>& in,
-                                       const constants& channel) {
+  SYNCNORM_HOST_DEVICE static void
+  add(state& total, const math::merge_weights<real>&, const values<K>& in,
+      const constants& channel) {
     state group;
     SYNCNORM_UNROLL
     for (int k = 0; k < K; ++k)
