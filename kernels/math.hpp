@@ -164,8 +164,8 @@ struct backward_constants {
 /// @param share  1 / count, so that it is divided once for all channels.
 template <class Real>
 SYNCNORM_HOST_DEVICE constexpr backward_constants<Real>
-backward_constants_of(Real mean, Real inv_std, Real weight, Real sum_dy,
-                      Real sum_dy_xmu, Real share) {
+backward_constants_by_share(Real mean, Real inv_std, Real weight, Real sum_dy,
+                            Real sum_dy_xmu, Real share) {
   return {mean, sum_dy * share, inv_std * inv_std * (sum_dy_xmu * share),
           weight * inv_std};
 }
@@ -175,8 +175,8 @@ template <class Real>
 SYNCNORM_HOST_DEVICE constexpr backward_constants<Real>
 backward_constants_of(double mean, double inv_std, double weight, double sum_dy,
                       double sum_dy_xmu, std::int64_t count) {
-  auto wide = backward_constants_of(mean, inv_std, weight, sum_dy, sum_dy_xmu,
-                                    1.0 / double(count));
+  auto wide = backward_constants_by_share(mean, inv_std, weight, sum_dy,
+                                          sum_dy_xmu, 1.0 / double(count));
   return {Real(wide.mean), Real(wide.mean_dy), Real(wide.projection),
           Real(wide.scale)};
 }

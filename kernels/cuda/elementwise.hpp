@@ -244,7 +244,7 @@ struct backward_pass {
   [[nodiscard]] SYNCNORM_HOST_DEVICE constants open(std::int64_t c) const {
     if (x.data == nullptr)
       return {0, 0, 0, channel.scale(c)};
-    return math::backward_constants_of(
+    return math::backward_constants_by_share(
         channel.mean[c], channel.inv_std(c),
         channel.weight == nullptr ? real(1) : channel.weight[c], sum_dy[c],
         sum_dy_xmu[c], share);

@@ -137,8 +137,8 @@ struct reduce_plan {
 [[nodiscard]] constexpr reduce_plan make_reduce_plan(const extents& shape,
                                                      int width) {
   reduce_plan plan{shape, width};
-  // A thread without two rounds of loads is not worth a block's reduction.
-  auto least = std::int64_t{2} * loads_in_flight(width);
+  // A thread without a full round of loads is not worth a block's reduction.
+  std::int64_t least = loads_in_flight(width);
   std::int64_t granule = block_threads;
   if (shape.format == memory_format::channels_first) {
     plan.units = shape.samples * (shape.spatial / width);

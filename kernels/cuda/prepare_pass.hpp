@@ -135,7 +135,7 @@ void with_backward_input(const const_tensor_view& dy,
                 {{dy.data(), dy.sample_stride()},
                  {x.data(), x.sample_stride()},
                  {dx.data(), dx.sample_stride()},
-                 {residual_grad, x.sample_stride()}},
+                 {residual_grad, dx.sample_stride()}},
                 channel, sums, mask, run);
 }
 
@@ -149,7 +149,7 @@ void with_backward_input_eval(const const_tensor_view& dy,
                 {{dy.data(), dy.sample_stride()},
                  {},
                  {dx.data(), dx.sample_stride()},
-                 {residual_grad, dy.sample_stride()}},
+                 {residual_grad, dx.sample_stride()}},
                 channel, {}, mask, run);
 }
 

@@ -51,13 +51,10 @@ public:
                               const channel_parameters& parameters,
                               const total_sums& sums, const std::uint8_t* mask,
                               const tensor_view& dx, void* residual_grad) = 0;
-  virtual void backward_input_eval(const const_tensor_view& dy,
-                                   const running_statistics& statistics,
-                                   double eps, eps_mode mode,
-                                   const channel_parameters& parameters,
-                                   const std::uint8_t* mask,
-                                   const tensor_view& dx,
-                                   void* residual_grad) = 0;
+  virtual void backward_input_eval(
+      const const_tensor_view& dy, const running_statistics& statistics,
+      double eps, eps_mode mode, const channel_parameters& parameters,
+      const std::uint8_t* mask, const tensor_view& dx, void* residual_grad) = 0;
 };
 
 /// Memory of a backend.

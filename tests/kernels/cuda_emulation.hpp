@@ -134,11 +134,11 @@ public:
     return {};
   }
   [[nodiscard]] void* allocate(std::size_t bytes) override {
-    auto* memory = ::operator new(bytes + 1, std::align_val_t{256});
+    auto* memory = ::operator new (bytes + 1, std::align_val_t{256});
     return std::memset(memory, 0xff, bytes + 1);
   }
   void release(void* memory) override {
-    ::operator delete(memory, std::align_val_t{256});
+    ::operator delete (memory, std::align_val_t{256});
   }
   void copy_in(void* to, const void* from, std::size_t bytes) override {
     std::memcpy(to, from, bytes);
@@ -220,9 +220,8 @@ private:
   static channel_normalizer evaluation(const running_statistics& statistics,
                                        double eps, eps_mode mode,
                                        const channel_parameters& parameters) {
-    return {statistics.mean, statistics.var,    true,
-            eps,             mode,              parameters.weight,
-            parameters.bias};
+    return {statistics.mean,   statistics.var, true, eps, mode,
+            parameters.weight, parameters.bias};
   }
 };
 

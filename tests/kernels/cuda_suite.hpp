@@ -3,7 +3,9 @@
 // The rules that every backend must keep, as test cases for one of them: the
 // includer defines `backend& backend_under_test()` first.
 
-#include "tests/kernels/cuda_cases.hpp"
+#include "tests/kernels/cuda_merge_cases.hpp"
+#include "tests/kernels/cuda_pass_cases.hpp"
+#include "tests/kernels/cuda_reduce_cases.hpp"
 
 namespace {
 
@@ -30,11 +32,10 @@ TEST_CASE("moments are right for every dtype, layout and size") {
 }
 
 TEST_CASE("moments come in float64 on request") {
-  for_each_placement({3, 5, 33}, backend_under_test().where(),
-                     [](const placement& where) {
-                       check_moments(backend_under_test(), where, 3, 1,
-                                     dtype::float64);
-                     });
+  for_each_placement(
+      {3, 5, 33}, backend_under_test().where(), [](const placement& where) {
+        check_moments(backend_under_test(), where, 3, 1, dtype::float64);
+      });
 }
 
 TEST_CASE("moments keep the variance of values far from zero") {
@@ -92,7 +93,7 @@ TEST_CASE("normalize gives its formula for every dtype, layout and size") {
     options.affine = (turn & 1) == 0;
     options.residual = (turn & 2) != 0;
     options.relu = (turn & 4) != 0;
-    options.mask = (turn & 8) != 0;
+    options.mask = options.relu && (turn & 8) != 0;
     options.in_place = (turn & 16) != 0;
     // 5 and 32 have no factor in common: every combination meets every kind of
     // placement.
@@ -111,17 +112,29 @@ TEST_CASE("normalize writes the whole mask, whatever the vector width") {
                        });
 }
 
+TEST_CASE("tensors of one call may have different gaps between samples") {
+  pass_options options;
+  options.residual = options.relu = options.mask = options.spread_out = true;
+  for (auto shape : {tensor_shape{3, 5, 7}, {4, 16, 32}, {9, 33, 1}})
+    for_each_placement(
+        shape, backend_under_test().where(), [&](const placement& where) {
+          check_normalize(backend_under_test(), where, options);
+          check_backward_input(backend_under_test(), where, options);
+          check_backward_reduce(backend_under_test(), where, true, true, 16);
+          check_backward_reduce(backend_under_test(), where, true, true, 5);
+        });
+}
+
 TEST_CASE("normalize_eval takes its inverse deviation from the variance") {
   pass_options options;
   options.eval = true;
   for (auto mode : {eps_mode::plus, eps_mode::clamp})
     for (auto shape : {tensor_shape{3, 5, 49}, {4, 16, 32}}) {
       options.mode = mode;
-      for_each_placement(shape, backend_under_test().where(),
-                         [&](const placement& where) {
-                           check_normalize(backend_under_test(), where,
-                                           options);
-                         });
+      for_each_placement(
+          shape, backend_under_test().where(), [&](const placement& where) {
+            check_normalize(backend_under_test(), where, options);
+          });
     }
 }
 
@@ -147,6 +160,41 @@ TEST_CASE("backward_input gives its formula for every dtype, layout and size") {
     turn += 5;
     check_backward_input(backend_under_test(), where, options);
   });
+}
+
+TEST_CASE("merged moments are those of all values, also by groups") {
+  for (auto type : {dtype::float32, dtype::float64})
+    for (int replicas : {1, 2, 3, 5, 8, 15, 16, 17, 31, 32, 33, 100, 1024})
+      for (int group : {2, 8})
+        check_merge(backend_under_test(), type, 19, replicas, group);
+  check_merge(backend_under_test(), dtype::float32, 3, 1025, 4);
+  check_merge(backend_under_test(), dtype::float32, 3, 2048, 64);
+  check_merge(backend_under_test(), dtype::float32, 300, 4, 2);
+}
+
+TEST_CASE("moments may be merged into the first part") {
+  placed_parts parts{backend_under_test(), dtype::float32, 33, 40};
+  auto expected = run_merge(backend_under_test(), parts.views);
+  moments_view out{0,
+                   const_cast<void*>(parts.views[0].mean),
+                   const_cast<void*>(parts.views[0].m2),
+                   33,
+                   dtype::float32,
+                   backend_under_test().where()};
+  backend_under_test().merge_moments(parts.views, out);
+  CHECK(out.count == expected.count);
+  CHECK(parts.means[0]->read() == expected.mean);
+  CHECK(parts.m2s[0]->read() == expected.m2);
+}
+
+TEST_CASE("finalize_moments keeps its formulas at count 0, 1 and more") {
+  for (auto type : {dtype::float32, dtype::float64})
+    for (std::int64_t count : {0, 1, 2, 1000})
+      for (auto mode : {eps_mode::plus, eps_mode::clamp})
+        for (auto momentum : {0.0, 0.1, 1.0})
+          for (auto running : {false, true})
+            check_finalize(backend_under_test(), type, count,
+                           {1e-5, mode, momentum}, running);
 }
 
 } // namespace
