@@ -5,7 +5,6 @@ set(SYNCNORM_BENCH_TORCH_ROOT
     CACHE PATH "Folder of include/ and lib/ of a libtorch with CUDA, or empty")
 
 find_package(fmt REQUIRED)
-find_package(CUDAToolkit REQUIRED)
 
 if(SYNCNORM_BENCH_TORCH_ROOT)
   set(syncnorm_peer cuda_torch_peer.cpp)

@@ -66,4 +66,10 @@ if(SYNCNORM_ENABLE_CUDA)
   endif()
   set(CMAKE_CUDA_STANDARD 20)
   set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+  # FindCUDAToolkit of CMake 3.25 wants a target that CUDA 13 has no library for.
+  if(CMAKE_VERSION VERSION_LESS 3.26 AND CMAKE_CUDA_COMPILER_VERSION
+                                         VERSION_GREATER_EQUAL 13)
+    add_library(CUDA::nvToolsExt INTERFACE IMPORTED)
+  endif()
+  find_package(CUDAToolkit REQUIRED)
 endif()

@@ -66,7 +66,7 @@ build=$(cd "$build" && pwd)
 # -- packages -----------------------------------------------------------------
 
 prefix=
-libraries=
+runtime=
 if [[ -n $deps ]]; then
   step "packages of $deps"
   compgen -G "$deps/*.deb" > /dev/null || fail "--deps: no .deb file in $deps"
@@ -77,15 +77,29 @@ if [[ -n $deps ]]; then
   for archive in "$deps"/*.deb; do
     dpkg -x "$archive" "$prefix"
   done
-  libraries=$prefix/usr/lib/x86_64-linux-gnu:$prefix/usr/lib
-  libraries+=:$prefix/lib/x86_64-linux-gnu
+  runtime=$prefix/runtime
+  mkdir -p "$runtime"
+  find "$prefix/usr/lib" -name 'lib*.so*' \
+    -regex '.*/lib\(fmt\|hwy\|caf_\|benchmark\)[^/]*' \
+    -exec ln -s {} "$runtime" \;
   printf 'unpacked into %s\n' "$prefix"
 fi
 
-# Runs a program with the libraries of the unpacked packages. The machine's own
-# programs run without them.
+with_path() {
+  local path=$1
+  shift
+  LD_LIBRARY_PATH="$path${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$@"
+}
+
+# Runs a program of the unpacked packages, which needs all of their libraries.
+with_packages() {
+  with_path "$prefix/usr/lib/x86_64-linux-gnu:$prefix/lib/x86_64-linux-gnu" "$@"
+}
+
+# Runs a program of ours, or one of the machine's that starts ours: with no
+# more of the packages' libraries than ours are linked with.
 with_libraries() {
-  LD_LIBRARY_PATH="$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$@"
+  if [[ -n $runtime ]]; then with_path "$runtime" "$@"; else "$@"; fi
 }
 
 # -- tools --------------------------------------------------------------------
@@ -113,7 +127,9 @@ find_nvcc() {
 
 step "tools"
 nvcc=$(find_nvcc) || fail "no nvcc; set CUDACXX"
-ninja=$(find_tool ninja) || fail "no ninja; collect it with offline-deps.sh"
+ninja=$(find_tool ninja) \
+  || fail "no ninja; collect it with offline-deps.sh"
+run_ninja=("$ninja")
 cmake=$(command -v cmake || true)
 run_cmake=("$cmake")
 ctest=(ctest)
@@ -121,8 +137,9 @@ if [[ -z $cmake ]] || ! recent_cmake "$cmake"; then
   cmake=$prefix/usr/bin/cmake
   [[ -n $prefix && -x $cmake ]] \
     || fail "no CMake of 3.25 or later; collect it with offline-deps.sh"
-  run_cmake=(with_libraries "$cmake")
-  ctest=("$prefix/usr/bin/ctest")
+  run_cmake=(with_packages "$cmake")
+  ctest=(with_packages "$prefix/usr/bin/ctest")
+  run_ninja=(with_packages "$ninja")
 fi
 printf 'nvcc   %s, %s\n' "$nvcc" \
   "$("$nvcc" --version | sed -n 's/.*release \([0-9.]*\).*/\1/p')"
@@ -165,7 +182,7 @@ configure() {
 }
 
 compile() {
-  with_libraries "$ninja" -C "$build" "$@" > "$build/build.log" 2>&1
+  "${run_ninja[@]}" -C "$build" "$@" > "$build/build.log" 2>&1
 }
 
 step "build for compute capability $architecture"

@@ -202,7 +202,8 @@ struct normalize_pass {
             if (residual.data != nullptr)
               value += widen<real>(in.residual.values[k]);
             bits |= unsigned(value > 0) << k;
-            if (relu && value < 0)
+            // NaN is not below zero and stays.
+            if (relu && value <= 0)
               value = 0;
             narrow(value, out.values[k]);
           });

@@ -10,8 +10,9 @@ namespace {
 /// A block for each `merge_channels` channels; a thread for each group of
 /// parts and each of these channels.
 template <class Real, int Capacity>
-__global__ void merge_moments_kernel(
-    const __grid_constant__ merge_parts_task<Real, Capacity> task) {
+__global__ void __launch_bounds__(Capacity / merge_group * merge_channels)
+    merge_moments_kernel(
+        const __grid_constant__ merge_parts_task<Real, Capacity> task) {
   constexpr int most_groups = Capacity / merge_group;
   using node = tree_node<Real>;
   // Raw, since shared memory cannot be initialized.

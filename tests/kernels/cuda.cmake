@@ -20,7 +20,6 @@ syncnorm_test(kernels.cuda_agreement_cpu cuda_agreement_cpu.test.cpp
 if(NOT SYNCNORM_ENABLE_CUDA)
   return()
 endif()
-find_package(CUDAToolkit REQUIRED)
 
 syncnorm_test(kernels.cuda_runtime cuda_runtime.test.cpp ../main.cpp LINK
               syncnorm::kernels CUDA::cudart)
