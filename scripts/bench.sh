@@ -13,14 +13,15 @@ out=$root/build/bench
 mkdir -p "$out"
 names=("$@")
 if [[ ${#names[@]} -eq 0 ]]; then
-  for program in "$root"/build/cpu/bench/bench_*; do
-    [[ -x $program ]] && names+=("$(basename "$program" | sed 's/^bench_//')")
+  for name in collective kernels layer trainer; do
+    [[ -x $root/build/cpu/bench/$name ]] && names+=("$name")
   done
 fi
 summaries=()
 for name in "${names[@]}"; do
   say "bench/$name"
-  "$root/build/cpu/bench/bench_$name" --summary="$out/$name.json"
+  "$root/build/cpu/bench/$name" --summary="$out/$name.json" \
+    --benchmark_out="$out/$name.benchmark.json"
   summaries+=("$out/$name.json")
 done
 python3 "$root/scripts/summarize.py" "$out/summary.json" "${summaries[@]}"
