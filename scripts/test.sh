@@ -52,7 +52,7 @@ compile_cuda() {
 check_format
 if [[ $quick == no ]]; then
   sanitize tsan actors
-  sanitize asan-ubsan 'actors|kernels'
+  sanitize asan-ubsan actors
   compile_cuda
 fi
 say "all tests, optimized, warnings as errors"
