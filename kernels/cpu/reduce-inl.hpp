@@ -31,10 +31,6 @@ HWY_BEFORE_NAMESPACE();
 
 namespace syncnorm::cpu::HWY_NAMESPACE {
 
-/// How many elements ahead memory is asked for: what the CPU fetches by itself
-/// ends with each page, and stops while a block's sums are given away.
-inline constexpr std::int64_t fetch_distance = 1024;
-
 /// Adds n elements behind `at` to one pair of sums.
 template <class Reduction, class V>
 HWY_INLINE void add_run(const Reduction& r, typename Reduction::cursor at,
