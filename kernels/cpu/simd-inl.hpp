@@ -225,6 +225,11 @@ HWY_INLINE void store_first(D d, hn::Vec<D> v, T* p, std::size_t n) {
   }
 }
 
+/// How many elements ahead memory is asked for: what the CPU fetches by itself
+/// ends with each page, and stops while constants are loaded or the sums of a
+/// block given away.
+inline constexpr std::int64_t fetch_distance = 1024;
+
 /// Asks for the memory of `n` elements at p, which need not exist, to be
 /// brought into the first-level cache.
 template <class T>
