@@ -10,6 +10,7 @@
 //   plane(g, c), row(g, r)         cursors
 //   add<Full>(d, at, i, n, pivot, s, q)  adds the elements [i, i + n) behind
 //                      `at` to the sums; n is a whole vector if Full
+//   fetch(at, i, n)    prefetches the elements [i, i + n) behind `at`
 //   pivot(results, c, before, at)  the pivot for the block that starts at `at`,
 //                      `before` elements after the first of the slab
 //   block(before, n)   what `flush` needs to know of a block of n elements
@@ -54,6 +55,7 @@ HWY_INLINE void add_long_run(const Reduction& r, typename Reduction::cursor at,
   auto q1 = s1, q2 = s1, q3 = s1;
   std::int64_t i = 0;
   for (; i + 4 * lanes <= n; i += 4 * lanes) {
+    r.fetch(at, i + fetch_distance, 4 * lanes);
     r.template add<true>(d, at, i, size, pivot, s, q);
     r.template add<true>(d, at, i + lanes, size, pivot, s1, q1);
     r.template add<true>(d, at, i + 2 * lanes, size, pivot, s2, q2);
@@ -101,7 +103,8 @@ reduce_long_plane(const Reduction& r, typename Reduction::cursor at,
     auto s = hn::Zero(d);
     auto q = hn::Zero(d);
     add_long_run(r, at + i, n, hn::Set(d, pivot), s, q);
-    r.flush(memory, r.block(before, n), c, pivot, sum_of(d, s), sum_of(d, q));
+    r.flush({memory.first, memory.second}, r.block(before, n), c, pivot,
+            sum_of(d, s), sum_of(d, q));
     previous = before;
     before += n;
     i += n;
@@ -139,7 +142,9 @@ void add_short_planes(const Reduction& r, const walk& w,
     for (auto c = task.first_channel; c < task.last_channel; ++c) {
       auto s = g == first ? hn::Zero(d) : hn::LoadU(d, sums + c * stride);
       auto q = g == first ? hn::Zero(d) : hn::LoadU(d, products + c * stride);
-      add_run(r, r.plane(g, c), w.inner, hn::Set(d, pivots[c]), s, q);
+      auto at = r.plane(g, c);
+      r.fetch(at, fetch_distance, w.inner);
+      add_run(r, at, w.inner, hn::Set(d, pivots[c]), s, q);
       hn::StoreU(s, d, sums + c * stride);
       hn::StoreU(q, d, products + c * stride);
     }
@@ -166,7 +171,7 @@ void reduce_short_planes(const Reduction& r, const walk& w,
     add_short_planes(r, w, task, g, last, memory);
     auto block = r.block(done * w.inner, (last - g) * w.inner);
     for (auto c = task.first_channel; c < task.last_channel; ++c)
-      r.flush(memory, block, c, pivots[c],
+      r.flush({memory.first, memory.second}, block, c, pivots[c],
               sum_of(d, hn::LoadU(d, sums + c * stride)),
               sum_of(d, hn::LoadU(d, products + c * stride)));
     g = last;
@@ -174,11 +179,12 @@ void reduce_short_planes(const Reduction& r, const walk& w,
 }
 
 /// Adds `Rows` rows, which start at `at`, to the sums of their columns
-/// [first, last).
+/// [first, last), and asks for the memory `fetch` elements further on.
 template <int Rows, class Reduction>
-HWY_INLINE void
-add_rows(const Reduction& r, const typename Reduction::cursor (&at)[Rows],
-         std::int64_t first, std::int64_t last, const slab_memory& memory) {
+HWY_INLINE void add_rows(const Reduction& r,
+                         const typename Reduction::cursor (&at)[Rows],
+                         std::int64_t first, std::int64_t last,
+                         std::int64_t fetch, const slab_memory& memory) {
   using real = typename Reduction::real;
   tag<real> d;
   auto lanes = std::int64_t(hn::Lanes(d));
@@ -186,6 +192,8 @@ add_rows(const Reduction& r, const typename Reduction::cursor (&at)[Rows],
   auto* sums = reinterpret_cast<real*>(memory.sums);
   auto* products = reinterpret_cast<real*>(memory.products);
   for (auto i = first; i < last; i += lanes) {
+    for (const auto& row : at)
+      r.fetch(row, i + fetch, lanes);
     auto pivot = hn::LoadU(d, pivots + i);
     auto s = hn::LoadU(d, sums + i);
     auto q = hn::LoadU(d, products + i);
@@ -215,16 +223,19 @@ void add_block_of_rows(const Reduction& r, const row_range& rows,
   auto first = task.first_channel;
   auto last = fold > 1 ? fold * channels : task.last_channel;
   auto g = rows.group;
+  // The next four rows, or what is further away.
+  auto fetch = std::max(4 * fold * channels, fetch_distance);
   auto i = rows.first;
   for (; i + 4 * fold <= rows.last; i += 4 * fold)
     add_rows<4>(r,
                 {r.row(g, i), r.row(g, i + fold), r.row(g, i + 2 * fold),
                  r.row(g, i + 3 * fold)},
-                first, last, memory);
+                first, last, fetch, memory);
   for (; i + fold <= rows.last; i += fold)
-    add_rows<1>(r, {r.row(g, i)}, first, last, memory);
+    add_rows<1>(r, {r.row(g, i)}, first, last, fetch, memory);
   if (i < rows.last)
-    add_rows<1>(r, {r.row(g, i)}, first, (rows.last - i) * channels, memory);
+    add_rows<1>(r, {r.row(g, i)}, first, (rows.last - i) * channels, fetch,
+                memory);
 }
 
 /// Sets the pivots of all columns, and their sums to zero.
@@ -257,6 +268,15 @@ void flush_rows(const Reduction& r, std::int64_t before, std::int64_t n,
   const auto* sums = reinterpret_cast<const real*>(memory.sums);
   const auto* products = reinterpret_cast<const real*>(memory.products);
   auto block = r.block(before, n);
+  if (fold == 1) {
+    // Without aliases this is vectors of channels.
+    double* HWY_RESTRICT first = memory.first;
+    double* HWY_RESTRICT second = memory.second;
+    for (auto c = task.first_channel; c < task.last_channel; ++c)
+      r.flush({first, second}, block, c, pivots[c], double(sums[c]),
+              double(products[c]));
+    return;
+  }
   for (auto c = task.first_channel; c < task.last_channel; ++c) {
     double s = 0;
     double q = 0;
@@ -264,7 +284,7 @@ void flush_rows(const Reduction& r, std::int64_t before, std::int64_t n,
       s += double(sums[k * channels + c]);
       q += double(products[k * channels + c]);
     }
-    r.flush(memory, block, c, pivots[c], s, q);
+    r.flush({memory.first, memory.second}, block, c, pivots[c], s, q);
   }
 }
 
