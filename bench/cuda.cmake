@@ -11,8 +11,8 @@ if(SYNCNORM_BENCH_TORCH_ROOT)
 else()
   set(syncnorm_peer cuda_no_peer.cpp)
 endif()
-syncnorm_program(
-  bench_cuda_kernels
+syncnorm_bench(
+  cuda_kernels
   cuda_kernels.cpp
   cuda_tensors.cpp
   ${syncnorm_peer}
@@ -20,7 +20,6 @@ syncnorm_program(
   syncnorm::kernels
   fmt::fmt
   CUDA::cudart)
-target_include_directories(bench_cuda_kernels PRIVATE "${PROJECT_SOURCE_DIR}")
 if(SYNCNORM_BENCH_TORCH_ROOT)
   set(syncnorm_torch "${SYNCNORM_BENCH_TORCH_ROOT}")
   target_include_directories(

@@ -1,18 +1,20 @@
 // The CUDA kernels against the device's own copy bandwidth and, in a build
 // that found libtorch with CUDA, its operators for synchronized batch norm.
+// Times by CUDA events; no call finds its input in the L2 cache.
 //
-//   cuda_kernels [--summary=FILE] [--dtype=float32|float16|bfloat16]
+//   cuda_kernels [--summary=FILE] [--benchmark_out=FILE] [--filter=TEXT]
+//                [--rounds=N]
 
 #include "bench/cuda_peer.hpp"
 #include "bench/cuda_timer.hpp"
+#include "bench/support.hpp"
 #include "syncnorm/batch_norm.hpp"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <functional>
-#include <optional>
 
 using namespace syncnorm;
 using namespace syncnorm::bench;
@@ -23,53 +25,6 @@ constexpr bench_shape shapes[] = {{8, 64, 224, 224}, {32, 64, 112, 112},
                                   {32, 64, 56, 56},  {32, 256, 14, 14},
                                   {64, 512, 7, 7},   {256, 1024, 1, 1},
                                   {16, 4, 224, 224}, {1, 728, 96, 144}};
-
-/// A line of the summary; `ours` and `theirs` in `unit`.
-struct row {
-  std::string name;
-  double ours = 0;
-  double theirs = 0;
-  std::string unit;
-  double ratio = 0;
-  double goal = 0;
-};
-
-class report {
-public:
-  void add(const row& line) {
-    rows_.push_back(line);
-    if (line.ratio < line.goal)
-      fmt::print("    below its goal of {:.2f}: {}\n", line.goal, line.name);
-  }
-
-  [[nodiscard]] std::size_t missed() const {
-    return std::size_t(
-        std::count_if(rows_.begin(), rows_.end(),
-                      [](const row& line) { return line.ratio < line.goal; }));
-  }
-  [[nodiscard]] std::size_t size() const {
-    return rows_.size();
-  }
-
-  void write(const std::string& path) const {
-    std::ofstream file{path};
-    file << "[\n";
-    for (std::size_t i = 0; i < rows_.size(); ++i) {
-      const auto& line = rows_[i];
-      file << fmt::format(
-          R"(  {{"name": "{}", "ours": {:.4f}, "theirs": {:.4f}, )"
-          R"("unit": "{}", "ratio": {:.3f}, "goal": {}, "met": {}}}{})",
-          line.name, line.ours, line.theirs, line.unit, line.ratio, line.goal,
-          line.ratio >= line.goal, i + 1 < rows_.size() ? ",\n" : "\n");
-    }
-    file << "]\n";
-    if (!file.flush())
-      throw std::runtime_error("cannot write " + path);
-  }
-
-private:
-  std::vector<row> rows_;
-};
 
 /// One operation of ours and its counterpart.
 struct contest {
@@ -169,106 +124,107 @@ std::string title(const bench_shape& shape, dtype type, memory_format format) {
                      to_string(format));
 }
 
-void run_shape(const bench_shape& shape, dtype type, memory_format format,
-               std::size_t cache, device_timer& timer, report& rows) {
-  bench_tensors tensors{shape, type, format, copies_for(shape, type, cache)};
-  auto theirs = make_peer(tensors);
+/// What all shapes are measured with.
+struct session {
+  options given;
+  std::size_t cache;
+  device_timer timer;
+  report rows;
+
+  template <class Call>
+  [[nodiscard]] timing measure(const bench_tensors& tensors,
+                               const std::string& name, int passes,
+                               const Call& call) {
+    auto result = timer.measure(tensors.x.size(), given.rounds, call);
+    fmt::print("  {}: {:.1f} us, minimum {:.1f}, spread {:.1f} %\n", name,
+               result.median * 1e6, result.minimum * 1e6, result.spread * 1e2);
+    rows.add(name, result, std::int64_t(tensors.bytes) * passes);
+    return result;
+  }
+};
+
+void compare(session& now, bench_tensors& tensors, const contest& each,
+             const std::string& label, double copied, peer* theirs) {
+  auto name = fmt::format("{} {}", each.name, label);
+  auto ours = now.measure(tensors, name, each.passes, each.ours);
+  auto speed = double(each.passes) * double(tensors.bytes) / ours.median * 1e-9;
+  if (each.passes > 0) {
+    auto line =
+        at_least(0.85, name + ": copy", speed, copied, "GB/s", speed / copied);
+    // The goal is for tensors that no cache holds.
+    if (tensors.bytes <= now.cache)
+      line = reported(name + ": copy", speed, copied, "GB/s", speed / copied);
+    now.rows.add(line);
+  }
+  if (theirs == nullptr)
+    return;
+  auto other = now.measure(tensors, name + " by libtorch", each.passes,
+                           [&](std::size_t i) { (theirs->*each.theirs)(i); });
+  now.rows.add(at_least(each.goal, name + ": libtorch", ours.median * 1e6,
+                        other.median * 1e6, "us", other.median / ours.median));
+}
+
+void run_shape(session& now, const bench_shape& shape, dtype type,
+               memory_format format) {
   auto label = title(shape, type, format);
-  auto copy = timer.measure(tensors.x.size(), [&](std::size_t i) {
+  if (label.find(now.given.filter) == std::string::npos)
+    return;
+  bench_tensors tensors{shape, type, format,
+                        copies_for(shape, type, now.cache)};
+  auto theirs = make_peer(tensors);
+  auto copy = now.measure(tensors, "copy " + label, 2, [&](std::size_t i) {
     require_success(cudaMemcpyAsync(tensors.out[i].data(), tensors.x[i].data(),
                                     tensors.bytes, cudaMemcpyDeviceToDevice));
   });
-  auto gigabytes = [&](int passes, double microseconds) {
-    return double(passes) * double(tensors.bytes) / microseconds * 1e-3;
-  };
-  auto copied = gigabytes(2, copy.median);
-  fmt::print("{}: copy {:.1f} us [{:.1f}, {:.1f}], {:.0f} GB/s\n", label,
-             copy.median, copy.lower, copy.upper, copied);
-  for (const auto& each : contests(tensors)) {
-    auto ours = timer.measure(tensors.x.size(), each.ours);
-    auto speed = gigabytes(each.passes, ours.median);
-    fmt::print("  {:<26} {:8.1f} us [{:.1f}, {:.1f}]", each.name, ours.median,
-               ours.lower, ours.upper);
-    if (each.passes > 0)
-      fmt::print(" {:5.0f} GB/s, {:.2f} of copy", speed, speed / copied);
-    std::optional<timing> other;
-    if (theirs)
-      other = timer.measure(tensors.x.size(), [&](std::size_t i) {
-        ((*theirs).*each.theirs)(i);
-      });
-    if (other)
-      fmt::print("; libtorch {:.1f} us [{:.1f}, {:.1f}], {:.2f} x",
-                 other->median, other->lower, other->upper,
-                 other->median / ours.median);
-    fmt::print("\n");
-    auto name = fmt::format("{} {}", each.name, label);
-    if (each.passes > 0 && tensors.bytes > cache)
-      rows.add(
-          {name + " vs copy", speed, copied, "GB/s", speed / copied, 0.85});
-    if (other)
-      rows.add({name + " vs libtorch", ours.median, other->median, "us",
-                other->median / ours.median, each.goal});
-  }
+  auto copied = 2 * double(tensors.bytes) / copy.median * 1e-9;
+  for (const auto& each : contests(tensors))
+    compare(now, tensors, each, label, copied, theirs.get());
 }
 
-void print_machine(std::size_t cache) {
+/// The device and the versions, for the head of the report.
+std::string describe(std::size_t cache) {
   cudaDeviceProp properties{};
   require_success(cudaGetDeviceProperties(&properties, 0));
   int driver = 0;
   int runtime = 0;
   require_success(cudaDriverGetVersion(&driver));
   require_success(cudaRuntimeGetVersion(&runtime));
-  fmt::print(
-      "{}, {} multiprocessors, compute capability {}.{}, L2 {} MiB; "
-      "driver {}, CUDA {}, libtorch {}\n"
-      "times: median of 15 samples of 16 calls [quartiles], CUDA events, "
-      "inputs beyond the L2 cache; goal: at least\n",
+  return fmt::format(
+      "CUDA kernels on {}, {} multiprocessors, compute capability {}.{}, L2 {} "
+      "MiB; driver {}, CUDA {}, libtorch {}; shapes [N, C, H, W]; a round is "
+      "16 calls by CUDA events",
       properties.name, properties.multiProcessorCount, properties.major,
       properties.minor, cache >> 20, driver, runtime, peer_version());
+}
+
+int run(const options& given) {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) {
+    fmt::print("no CUDA device\n");
+    return 77;
+  }
+  int cache = 0;
+  require_success(cudaDeviceGetAttribute(&cache, cudaDevAttrL2CacheSize, 0));
+  session now{given,
+              std::size_t(cache),
+              {},
+              report{describe(std::size_t(cache)), given}};
+  for (auto type : {dtype::float32, dtype::bfloat16})
+    for (const auto& shape : shapes)
+      for (auto format :
+           {memory_format::channels_first, memory_format::channels_last})
+        run_shape(now, shape, type, format);
+  now.rows.finish();
+  return 0;
 }
 
 } // namespace
 
 int main(int argc, char** argv) {
-  std::string summary;
-  std::vector<dtype> types{dtype::float32, dtype::bfloat16};
-  for (int i = 1; i < argc; ++i) {
-    std::string argument{argv[i]};
-    if (argument.starts_with("--summary=")) {
-      summary = argument.substr(10);
-    } else if (argument == "--dtype=float32") {
-      types = {dtype::float32};
-    } else if (argument == "--dtype=float16") {
-      types = {dtype::float16};
-    } else if (argument == "--dtype=bfloat16") {
-      types = {dtype::bfloat16};
-    } else {
-      fmt::print(stderr, "unknown argument {}\n", argument);
-      return 2;
-    }
-  }
   try {
-    int count = 0;
-    if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) {
-      fmt::print("no CUDA device\n");
-      return 77;
-    }
-    int cache = 0;
-    require_success(cudaDeviceGetAttribute(&cache, cudaDevAttrL2CacheSize, 0));
-    print_machine(std::size_t(cache));
-    device_timer timer;
-    report rows;
-    for (auto type : types)
-      for (const auto& shape : shapes)
-        for (auto format :
-             {memory_format::channels_first, memory_format::channels_last})
-          run_shape(shape, type, format, std::size_t(cache), timer, rows);
-    fmt::print("{} of {} goals missed\n", rows.missed(), rows.size());
-    if (!summary.empty())
-      rows.write(summary);
+    return run(parse_options(argc, argv));
   } catch (const std::exception& e) {
     fmt::print(stderr, "cuda_kernels: {}\n", e.what());
     return 1;
   }
-  return 0;
 }

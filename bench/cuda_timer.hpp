@@ -1,20 +1,13 @@
 #pragma once
 
 #include "bench/cuda_tensors.hpp"
+#include "bench/support.hpp"
 
 #include <algorithm>
 #include <cstddef>
 #include <vector>
 
 namespace syncnorm::bench {
-
-/// Time of one call on the device, in microseconds.
-struct timing {
-  double median = 0;
-  /// Half of all samples lie between these.
-  double lower = 0;
-  double upper = 0;
-};
 
 /// Times calls by CUDA events on the default stream. Before the first event
 /// the device is kept busy by copies, so that the calls of one sample are all
@@ -33,13 +26,14 @@ public:
   device_timer(const device_timer&) = delete;
   device_timer& operator=(const device_timer&) = delete;
 
+  /// Seconds of one call: of `samples` times 16 calls in a row.
   /// @param call    `call(i)` enqueues one on the copies of number i.
   /// @param copies  the numbers i go round from 0 to copies - 1.
   template <class Call>
-  [[nodiscard]] timing measure(std::size_t copies, const Call& call) {
-    constexpr int samples = 15;
+  [[nodiscard]] timing measure(std::size_t copies, int samples,
+                               const Call& call) {
     constexpr std::size_t calls = 16;
-    std::vector<double> times;
+    std::vector<double> seconds;
     std::size_t next = 0;
     for (int sample = -2; sample < samples; ++sample) {
       keep_busy();
@@ -51,10 +45,13 @@ public:
       float milliseconds = 0;
       require_success(cudaEventElapsedTime(&milliseconds, start_, stop_));
       if (sample >= 0)
-        times.push_back(1e3 * double(milliseconds) / double(calls));
+        seconds.push_back(1e-3 * double(milliseconds) / double(calls));
     }
-    std::sort(times.begin(), times.end());
-    return {times[samples / 2], times[samples / 4], times[samples * 3 / 4]};
+    std::ranges::sort(seconds);
+    auto at = [&](int quarter) {
+      return seconds[std::size_t(samples - 1) * std::size_t(quarter) / 4];
+    };
+    return {at(2), seconds.front(), (at(3) - at(1)) / at(2)};
   }
 
 private:

@@ -231,7 +231,7 @@ if $gpu; then
     echo "no compute-sanitizer here"
   fi
   step "benchmark"
-  with_libraries timeout 180 "$build/bench/bench_cuda_kernels" \
+  with_libraries timeout 180 "$build/bench/cuda_kernels" \
     --summary="$build/cuda_kernels.json" > "$build/bench.log" 2>&1 \
     || failed+=("benchmark")
 fi

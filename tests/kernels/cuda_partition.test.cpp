@@ -120,29 +120,23 @@ TEST_CASE("a reduction of few channels fills the GPU, and one of little data "
 }
 
 TEST_CASE("the workspace suffices for every plan of the shape") {
-  for_each_plan([](const tensor_shape& shape, const reduce_plan& plan) {
-    if (plan.direct())
-      return;
-    // The plan does not tell its dtype: the smallest workspace counts.
-    auto bytes = std::size_t(plan.partials()) * 16;
-    auto type = plan.width == 2   ? dtype::float64
-                : plan.width == 4 ? dtype::float32
-                                  : dtype::float16;
-    if (plan.width == 1)
-      return;
-    auto format = plan.shape.format;
-    auto sample = shape.channels * shape.spatial;
-    for (auto given : {first_format, last_format})
-      if (canonical(given, shape, false).format == format)
-        REQUIRE(reduction_workspace({type, shape, given, sample, {}}) >= bytes);
-  });
-  // Rows of 3 float32 that are not aligned are cut into more runs than joined
-  // ones.
-  tensor_layout layout{dtype::float32, {1, 33, 1 << 20}, last_format, 0, {}};
-  for (auto aligned : {false, true}) {
-    auto plan = plan_reduction(last_format, layout.shape, 4, true, aligned);
-    CHECK(reduction_workspace(layout) >= std::size_t(plan.partials()) * 16);
-  }
+  // Planes that are not aligned are cut into more runs than aligned ones, and
+  // joined rows have more columns.
+  for (auto format : {first_format, last_format})
+    for (std::int64_t n : {1, 3, 64})
+      for (std::int64_t c : {1, 2, 3, 33, 64, 700})
+        for (std::int64_t s : {1, 49, 16384, 1 << 20})
+          for (auto type : {dtype::float32, dtype::float64, dtype::float16}) {
+            tensor_layout layout{type, {n, c, s}, format, c * s, {}};
+            auto bytes = reduction_workspace(layout);
+            for (auto dense : {false, true})
+              for (auto aligned : {false, true}) {
+                auto plan = plan_reduction(format, layout.shape, size_of(type),
+                                           dense, aligned);
+                REQUIRE((plan.direct()
+                         || bytes >= std::size_t(plan.partials()) * 16));
+              }
+          }
 }
 
 TEST_CASE("the threads of an elementwise pass visit every pack once") {

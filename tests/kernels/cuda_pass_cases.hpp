@@ -80,7 +80,7 @@ inline void check_normalize(backend& ops, const placement& where,
   auto y = target.read();
   CHECK(y.gaps_are(0xff));
   mask.read(bits);
-  auto unit = unit_roundoff(layout.type);
+  auto unit = tolerance::of("normalize", layout.type);
   x.for_each([&](auto n, auto c, auto s) {
     auto inverse = options.eval
                        ? inverse_of(channels.inv_std[c], eps, options.mode)
@@ -90,18 +90,15 @@ inline void check_normalize(backend& ops, const placement& where,
     auto offset = options.affine ? channels.bias[c] : 0;
     auto added = options.residual ? residual.get(n, c, s) : 0;
     auto value = scaled + offset + added;
-    // Each step rounds what it has so far; the scale has five of its own.
-    auto tolerance =
-        unit
-        * (8 * std::abs(scaled) + 2 * std::abs(offset) + 2 * std::abs(added));
+    auto allowed =
+        unit * (std::abs(scaled) + std::abs(offset) + std::abs(added))
+        + tolerance::smallest(layout.type);
     auto label = where.text() + " element " + std::to_string(y.flat(n, c, s));
-    if (options.mask && std::abs(value) > tolerance)
+    if (options.mask && std::abs(value) > allowed)
       if (bit_of(bits, y.flat(n, c, s)) != (value > 0))
         FAIL_CHECK(label << ": the mask bit is wrong for " << value);
     auto expected = options.relu ? std::max(value, 0.0) : value;
-    check_near(y.get(n, c, s), expected,
-               tolerance + rounding(layout.type, std::abs(value) + tolerance),
-               label);
+    check_near(y.get(n, c, s), expected, allowed, label);
   });
 }
 
@@ -156,7 +153,7 @@ inline void check_backward_input(backend& ops, const placement& where,
   auto residual = residual_there.read();
   CHECK(dx.gaps_are(0xff));
   CHECK(residual.gaps_are(0xff));
-  auto unit = unit_roundoff(layout.type);
+  auto unit = tolerance::of("backward_input", layout.type);
   x.for_each([&](auto n, auto c, auto s) {
     auto label = where.text() + " element " + std::to_string(x.flat(n, c, s));
     auto kept = !options.mask || bit_of(bits, x.flat(n, c, s));
@@ -171,13 +168,10 @@ inline void check_backward_input(backend& ops, const placement& where,
     if (options.eval)
       mean_dy = projected = 0;
     auto expected = (g - mean_dy - projected) * scale;
-    // Each step rounds what it has so far; the constants have up to six.
-    auto tolerance = 10 * unit * std::abs(scale)
-                     * (std::abs(g) + std::abs(mean_dy) + std::abs(projected));
-    check_near(dx.get(n, c, s), expected,
-               tolerance
-                   + rounding(layout.type, std::abs(expected) + tolerance),
-               label);
+    auto allowed = unit * std::abs(scale)
+                       * (std::abs(g) + std::abs(mean_dy) + std::abs(projected))
+                   + tolerance::smallest(layout.type);
+    check_near(dx.get(n, c, s), expected, allowed, label);
     if (options.residual && residual.get(n, c, s) != g)
       FAIL_CHECK(label << ": residual_grad is not the masked dy");
   });

@@ -4,6 +4,7 @@
 // what they compare by.
 
 #include "tests/kernels/cuda_backend.hpp"
+#include "tests/kernels/tolerance.hpp"
 
 #include <doctest/doctest.h>
 
@@ -65,25 +66,6 @@ inline std::vector<tensor_shape> split_shapes() {
           {16, 4, 4096},
           {9, 64, 1024},
           {3, 6, 12544}};
-}
-
-/// Half a unit in the last place of what is calculated in.
-inline double unit_roundoff(dtype type) {
-  return type == dtype::float64 ? 0x1p-53 : 0x1p-24;
-}
-
-/// How far the nearest number of `type` may be from `value`.
-inline double rounding(dtype type, double value) {
-  switch (type) {
-  case dtype::float32:
-    return std::abs(value) * 0x1p-24 + 0x1p-149;
-  case dtype::float64:
-    return std::abs(value) * 0x1p-53;
-  case dtype::float16:
-    return std::abs(value) * 0x1p-11 + 0x1p-25;
-  default:
-    return std::abs(value) * 0x1p-8 + 0x1p-133;
-  }
 }
 
 /// Fails, and says where, unless |found - expected| <= tolerance.

@@ -12,25 +12,23 @@ namespace syncnorm::testing {
 struct channel_moments {
   std::vector<double> mean;
   std::vector<double> m2;
-  /// Largest distance of a value from the channel's first.
-  std::vector<double> range;
 };
 
-inline channel_moments moments_in_float64(const host_tensor& x) {
+/// By definition, in two passes.
+inline channel_moments moments_by_definition(const host_tensor& x) {
   auto channels = std::size_t(x.layout().shape.channels);
-  auto count = double(x.layout().shape.per_channel());
-  channel_moments result{std::vector<double>(channels),
-                         std::vector<double>(channels),
-                         std::vector<double>(channels)};
+  auto count = static_cast<long double>(x.layout().shape.per_channel());
+  std::vector<long double> sum(channels), squares(channels);
+  x.for_each([&](auto n, auto c, auto s) { sum[c] += x.get(n, c, s); });
   x.for_each([&](auto n, auto c, auto s) {
-    result.mean[c] += x.get(n, c, s) / count;
-    auto distance = std::abs(x.get(n, c, s) - x.get(0, c, 0));
-    result.range[c] = std::max(result.range[c], distance);
+    auto deviation = x.get(n, c, s) - sum[c] / count;
+    squares[c] += deviation * deviation;
   });
-  x.for_each([&](auto n, auto c, auto s) {
-    auto deviation = x.get(n, c, s) - result.mean[c];
-    result.m2[c] += deviation * deviation;
-  });
+  channel_moments result;
+  for (std::size_t c = 0; c < channels; ++c) {
+    result.mean.push_back(double(sum[c] / count));
+    result.m2.push_back(double(squares[c]));
+  }
   return result;
 }
 
@@ -45,7 +43,7 @@ inline channel_moments run_moments(backend& ops, const host_tensor& x,
   moments_view out{0, mean.data(), m2.data(), channels, type, ops.where()};
   ops.batch_moments(there.view(), out);
   CHECK(out.count == x.layout().shape.per_channel());
-  return {mean.read(), m2.read(), {}};
+  return {mean.read(), m2.read()};
 }
 
 /// The moments of every channel are those of its values.
@@ -54,25 +52,18 @@ inline void check_moments(backend& ops, const placement& where, double mean,
   host_tensor x{where.layout, where.offset};
   x.fill_noise(1, mean, deviation);
   auto result_type = type.value_or(statistics_type(where.layout.type));
-  auto expected = moments_in_float64(x);
+  auto expected = moments_by_definition(x);
   auto found = run_moments(ops, x, result_type);
-  // Per value: its difference from the first, a sum of up to 32, and a merge
-  // for each such group of a thread (at most 16 here), each level of a block's
-  // tree (8) and of the second pass (8 and 3 in order): below 80 roundings of
-  // numbers up to the range, and one of the mean when the first is added.
-  // The float64 truth has count roundings of its own.
-  // Who asks for float64 gets the type; it may be calculated in float32.
-  auto unit = unit_roundoff(where.layout.type);
-  auto truth = 0x1p-53 * double(x.layout().shape.per_channel());
+  auto mean_tolerance = tolerance::of("batch_moments: mean", where.layout.type);
+  auto m2_tolerance = tolerance::of("batch_moments: m2", where.layout.type);
+  auto count = double(where.layout.shape.per_channel());
   for (std::size_t c = 0; c < expected.mean.size(); ++c) {
     auto label = where.text() + " channel " + std::to_string(c);
+    auto spread = std::sqrt(expected.m2[c] / count);
     check_near(found.mean[c], expected.mean[c],
-               80 * unit * expected.range[c]
-                   + (2 * unit + truth) * std::abs(expected.mean[c]),
+               mean_tolerance * (std::abs(expected.mean[c]) + spread),
                label + " mean");
-    check_near(found.m2[c], expected.m2[c],
-               (200 * unit + truth) * expected.m2[c]
-                   + 1e-3 * unit * expected.range[c] * expected.range[c],
+    check_near(found.m2[c], expected.m2[c], m2_tolerance * expected.m2[c],
                label + " m2");
   }
 }
@@ -126,9 +117,7 @@ inline void check_backward_reduce(backend& ops, const placement& where,
     dy_size[c] += std::abs(g);
     xmu_size[c] += std::abs(product);
   });
-  // Each term passes through at most 32 additions in a group, 16 of groups
-  // and 20 of partial results, two roundings of its own, and the gradient one.
-  auto unit = 80 * unit_roundoff(layout.type);
+  auto unit = tolerance::of("backward_reduce", layout.type);
   auto found_dy = sum_dy.read();
   auto found_xmu = sum_dy_xmu.read();
   auto found_weight = weight_grad.read();
