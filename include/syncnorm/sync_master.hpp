@@ -90,6 +90,12 @@ public:
                        timeout.value_or(deadline_ + std::chrono::seconds{1}));
   }
 
+  /// Tells the slaves that the owner cannot do its part of the next round: the
+  /// round fails with `participant_failed` and that reason for all of them.
+  void give_up(std::string why) {
+    detail::anon_send(handle_, give_up_atom_v, round_tag{}, std::move(why));
+  }
+
   /// Number of registered slaves.
   [[nodiscard]] std::uint64_t nr_slaves() const {
     std::uint64_t result = 0;

@@ -264,6 +264,8 @@ private:
     std::vector<identified<Out>> replies;
     try {
       replies = callback_(messages_);
+    } catch (const error& x) {
+      return fail(x.code(), where() + ": " + x.what());
     } catch (const std::exception& x) {
       return fail(errc::callback_failed,
                   where() + ": the callback threw: " + x.what());
@@ -305,8 +307,10 @@ private:
 
   void give_up(const round_tag& tag, const std::string& why) {
     auto position = roster_.find(tag.identifier);
+    // The owner has no ticket, and no round ends without it.
+    auto stale = tag.identifier != 0 && tag.generation != generation_;
     if (!position || !is_from(*position, this->current_sender().get())
-        || failure_ || tag.generation != generation_)
+        || failure_ || stale)
       return;
     std::ignore = blame(*position, errc::participant_failed,
                         gave_up_text(where(), tag.identifier, why));
