@@ -126,14 +126,13 @@ batch_norm_participant open(const replication_scope& scope,
   options.deadline =
       std::chrono::duration_cast<caf::timespan>(scope.options().deadline);
   auto copies = group.last - group.first;
-  if (scope.session()) {
+  if (scope.graph() == graph_kind::joint && copies > 1)
+    group.joint = make_joint_rounds(static_cast<std::size_t>(copies));
+  if (scope.session())
     group.calls =
         std::make_shared<layer_calls>(options.layer, scope.session()->copies(),
                                       static_cast<std::size_t>(group.first),
                                       static_cast<std::size_t>(group.last));
-    if (copies > 1)
-      group.joint = make_joint_rounds(static_cast<std::size_t>(copies));
-  }
   batch_norm_participant result{scope.system(), std::move(options), copies};
   group.master = result.master();
   return result;
