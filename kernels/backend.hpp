@@ -1,0 +1,151 @@
+#pragma once
+
+// The seam between the front and the two backends. The functions of the public
+// headers check their arguments (kernels/validate.hpp), then call the function
+// of the same name here by the device of the execution. So whatever is below
+// may rely on what the public documentation asks for:
+//
+// - views are well-formed: C >= 1, N, S >= 0, sample stride >= C * S, a data
+//   pointer that is aligned to the element and not null unless N * S is 0;
+// - shapes, formats and dtypes fit each other; parameters, statistics and sums
+//   are of the dtype that the operation documents, aligned to it, not null
+//   where they are required;
+// - everything lies on `run.where`; the workspace is large enough and aligned;
+// - eps is finite and not negative, momentum is in [0, 1];
+// - `batch_moments` and the elementwise operations are not called for N * S = 0
+//   (the front sets `out.count`); `backward_reduce` is, and sets zeros.
+// - `out.count` of moments is set by the front, the backend writes the arrays.
+//
+// What only a CUDA runtime can know (does the stream belong to the device, did
+// a launch fail) the functions of `cuda` check themselves, first of all.
+
+#include "syncnorm/batch_norm.hpp"
+#include "syncnorm/execution.hpp"
+#include "syncnorm/moments.hpp"
+#include "syncnorm/tensor_view.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace syncnorm {
+
+/// How each channel is normalized: by an inverse deviation that the caller
+/// gives, in training, or one made from a running variance, in evaluation; so
+/// that evaluation is no kernel of its own. C elements each of the tensor's
+/// `statistics_type`.
+struct channel_normalizer {
+  /// Null only in the backward pass of evaluation.
+  const void* mean = nullptr;
+  /// inv_std itself, or, if `is_variance`, the variance to make it from.
+  const void* spread = nullptr;
+  bool is_variance = false;
+  double eps = 0;
+  eps_mode mode = eps_mode::plus;
+  /// Null: weight 1.
+  const void* weight = nullptr;
+  /// Null: bias 0.
+  const void* bias = nullptr;
+};
+
+} // namespace syncnorm
+
+namespace syncnorm::cpu {
+
+[[nodiscard]] std::size_t batch_moments_workspace(const tensor_layout& x);
+
+void batch_moments(const execution& run, const const_tensor_view& x,
+                   const moments_view& out, const workspace& scratch);
+
+/// The count of `out` is already that of all parts. At least one part.
+void merge_moments(const execution& run,
+                   std::span<const const_moments_view> parts,
+                   const moments_view& out);
+
+void finalize_moments(const execution& run, const const_moments_view& total,
+                      const finalize_options& options, void* mean,
+                      void* inv_std, const running_view& running);
+
+/// `normalize` and `normalize_eval`.
+void normalize(const execution& run, const const_tensor_view& x,
+               const channel_normalizer& channel, const tensor_view& y,
+               const fused_tail& tail);
+
+[[nodiscard]] std::size_t backward_reduce_workspace(const tensor_layout& x);
+
+void backward_reduce(const execution& run, const const_tensor_view& dy,
+                     const const_tensor_view& x,
+                     const channel_parameters& parameters,
+                     const std::uint8_t* mask, const backward_sums& out,
+                     const workspace& scratch);
+
+void backward_input(const execution& run, const const_tensor_view& dy,
+                    const const_tensor_view& x,
+                    const channel_parameters& parameters,
+                    const total_sums& sums, const std::uint8_t* mask,
+                    const tensor_view& dx, void* residual_grad);
+
+/// dx = weight * inv_std * dy. `channel.mean` and `.bias` are ignored.
+void backward_input_eval(const execution& run, const const_tensor_view& dy,
+                         const channel_normalizer& channel,
+                         const std::uint8_t* mask, const tensor_view& dx,
+                         void* residual_grad);
+
+} // namespace syncnorm::cpu
+
+// The same list for CUDA devices; defined in a build with CUDA.
+namespace syncnorm::cuda {
+
+/// CUDA devices that the runtime shows; 0 where there is no driver. Does not
+/// throw.
+[[nodiscard]] int device_count() noexcept;
+
+[[nodiscard]] std::size_t batch_moments_workspace(const tensor_layout& x);
+
+void batch_moments(const execution& run, const const_tensor_view& x,
+                   const moments_view& out, const workspace& scratch);
+
+void merge_moments(const execution& run,
+                   std::span<const const_moments_view> parts,
+                   const moments_view& out);
+
+void finalize_moments(const execution& run, const const_moments_view& total,
+                      const finalize_options& options, void* mean,
+                      void* inv_std, const running_view& running);
+
+void normalize(const execution& run, const const_tensor_view& x,
+               const channel_normalizer& channel, const tensor_view& y,
+               const fused_tail& tail);
+
+[[nodiscard]] std::size_t backward_reduce_workspace(const tensor_layout& x);
+
+void backward_reduce(const execution& run, const const_tensor_view& dy,
+                     const const_tensor_view& x,
+                     const channel_parameters& parameters,
+                     const std::uint8_t* mask, const backward_sums& out,
+                     const workspace& scratch);
+
+void backward_input(const execution& run, const const_tensor_view& dy,
+                    const const_tensor_view& x,
+                    const channel_parameters& parameters,
+                    const total_sums& sums, const std::uint8_t* mask,
+                    const tensor_view& dx, void* residual_grad);
+
+void backward_input_eval(const execution& run, const const_tensor_view& dy,
+                         const channel_normalizer& channel,
+                         const std::uint8_t* mask, const tensor_view& dx,
+                         void* residual_grad);
+
+} // namespace syncnorm::cuda
+
+namespace syncnorm {
+
+/// True in a build with the CUDA kernels. Used with `if constexpr`, so that a
+/// build without them refers to no function of `cuda`.
+#ifdef SYNCNORM_HAS_CUDA
+inline constexpr bool has_cuda = true;
+#else
+inline constexpr bool has_cuda = false;
+#endif
+
+} // namespace syncnorm

@@ -1,0 +1,204 @@
+#include "syncnorm/batch_norm.hpp"
+
+#include "kernels/backend.hpp"
+#include "kernels/validate.hpp"
+
+#include <fmt/format.h>
+
+namespace syncnorm {
+
+namespace {
+
+bool on_cpu(const execution& run) {
+  return run.where.type == device_type::cpu;
+}
+
+void check_affine(const call_check& check, const channel_parameters& parameters,
+                  dtype type) {
+  check.optional_array("parameters.weight", parameters.weight, type);
+  check.optional_array("parameters.bias", parameters.bias, type);
+}
+
+void check_normalize(const call_check& check, const const_tensor_view& x,
+                     const tensor_view& y, const fused_tail& tail) {
+  check.tensor("x", x);
+  check.tensor("y", y);
+  check.same_layout("y", y, "x", x);
+  check.in_place("y", y, "x", x);
+  check.optional_array("tail.residual", tail.residual, x.type());
+  check.mask("tail.mask", tail.mask);
+  if (tail.mask != nullptr && !tail.relu)
+    check.fail(errc::invalid_argument, "tail.mask", "null without ReLU",
+               "a pointer");
+}
+
+void run_normalize(const execution& run, const const_tensor_view& x,
+                   const channel_normalizer& channel, const tensor_view& y,
+                   const fused_tail& tail) {
+  if (x.empty())
+    return;
+  if (on_cpu(run))
+    cpu::normalize(run, x, channel, y, tail);
+  else if constexpr (has_cuda)
+    cuda::normalize(run, x, channel, y, tail);
+}
+
+/// What the inverse deviation of evaluation is made from.
+channel_normalizer check_statistics(const call_check& check,
+                                    const running_statistics& statistics,
+                                    double eps, eps_mode mode,
+                                    const channel_parameters& parameters,
+                                    dtype type) {
+  check.array("statistics.var", statistics.var, type);
+  check.epsilon(eps);
+  if (mode > eps_mode::clamp)
+    check.fail(errc::invalid_argument, "mode", "plus or clamp",
+               std::to_string(int(mode)));
+  check_affine(check, parameters, type);
+  return {statistics.mean,   statistics.var, true, eps, mode,
+          parameters.weight, parameters.bias};
+}
+
+void check_input_gradient(const call_check& check, const const_tensor_view& dy,
+                          const std::uint8_t* mask, const tensor_view& dx,
+                          const void* residual_grad) {
+  check.tensor("dy", dy);
+  check.tensor("dx", dx);
+  check.same_layout("dx", dx, "dy", dy);
+  check.in_place("dx", dx, "dy", dy);
+  check.mask("mask", mask);
+  check.optional_array("residual_grad", residual_grad, dy.type());
+  if (residual_grad != nullptr && residual_grad == dx.data())
+    check.fail(errc::invalid_argument, "residual_grad",
+               "memory apart from dx's", "the memory of dx");
+  if (residual_grad == dy.data() && dy.shape().samples > 1
+      && dx.sample_stride() != dy.sample_stride())
+    check.fail(errc::invalid_argument, "residual_grad",
+               fmt::format("the sample stride of dx, {}, as that of dy, "
+                           "which is the same memory",
+                           dx.sample_stride()),
+               std::to_string(dy.sample_stride()));
+}
+
+void check_sums(const call_check& check, const total_sums& sums,
+                const const_tensor_view& x, dtype type) {
+  check.array("sums.sum_dy", sums.sum_dy, type);
+  check.array("sums.sum_dy_xmu", sums.sum_dy_xmu, type);
+  if (sums.count < x.shape().per_channel())
+    check.fail(errc::invalid_argument, "sums.count",
+               fmt::format("at least the {} elements of each channel of x",
+                           x.shape().per_channel()),
+               std::to_string(sums.count));
+}
+
+} // namespace
+
+std::size_t relu_mask_bytes(const tensor_layout& layout) {
+  check_layout("relu_mask_bytes", "layout", layout);
+  auto elements = layout.shape.per_channel() * layout.shape.channels;
+  return (std::size_t(elements) + 63) / 64 * 8;
+}
+
+void normalize(const execution& run, const const_tensor_view& x,
+               const channel_parameters& parameters, const tensor_view& y,
+               const fused_tail& tail) {
+  call_check check{"normalize", run};
+  check_normalize(check, x, y, tail);
+  auto type = statistics_type(x.type());
+  check.array("parameters.mean", parameters.mean, type);
+  check.array("parameters.inv_std", parameters.inv_std, type);
+  check_affine(check, parameters, type);
+  run_normalize(run, x,
+                {parameters.mean, parameters.inv_std, false, 0, eps_mode::plus,
+                 parameters.weight, parameters.bias},
+                y, tail);
+}
+
+void normalize_eval(const execution& run, const const_tensor_view& x,
+                    const running_statistics& statistics, double eps,
+                    eps_mode mode, const channel_parameters& parameters,
+                    const tensor_view& y, const fused_tail& tail) {
+  call_check check{"normalize_eval", run};
+  check_normalize(check, x, y, tail);
+  auto type = statistics_type(x.type());
+  check.array("statistics.mean", statistics.mean, type);
+  auto channel =
+      check_statistics(check, statistics, eps, mode, parameters, type);
+  run_normalize(run, x, channel, y, tail);
+}
+
+std::size_t backward_reduce_workspace(const tensor_layout& x) {
+  check_layout("backward_reduce_workspace", "x", x);
+  if (x.where.type == device_type::cpu)
+    return cpu::backward_reduce_workspace(x);
+  if constexpr (has_cuda)
+    return cuda::backward_reduce_workspace(x);
+  fail(errc::device_unavailable, "backward_reduce_workspace", "x.where",
+       "a CPU device, as this build has no CUDA kernels", to_string(x.where));
+}
+
+void backward_reduce(const execution& run, const const_tensor_view& dy,
+                     const const_tensor_view& x,
+                     const channel_parameters& parameters,
+                     const std::uint8_t* mask, const backward_sums& out,
+                     const workspace& scratch) {
+  call_check check{"backward_reduce", run};
+  check.tensor("x", x);
+  check.tensor("dy", dy);
+  check.same_layout("dy", dy, "x", x);
+  auto type = statistics_type(x.type());
+  check.array("parameters.mean", parameters.mean, type);
+  if (out.weight_grad != nullptr)
+    check.array("parameters.inv_std", parameters.inv_std, type);
+  check.mask("mask", mask);
+  check.array("out.sum_dy", out.sum_dy, type);
+  check.array("out.sum_dy_xmu", out.sum_dy_xmu, type);
+  check.optional_array("out.weight_grad", out.weight_grad, type);
+  check.optional_array("out.bias_grad", out.bias_grad, type);
+  check.scratch(scratch, x.empty() ? 0 : backward_reduce_workspace(x.layout()));
+  if (on_cpu(run))
+    cpu::backward_reduce(run, dy, x, parameters, mask, out, scratch);
+  else if constexpr (has_cuda)
+    cuda::backward_reduce(run, dy, x, parameters, mask, out, scratch);
+}
+
+void backward_input(const execution& run, const const_tensor_view& dy,
+                    const const_tensor_view& x,
+                    const channel_parameters& parameters,
+                    const total_sums& sums, const std::uint8_t* mask,
+                    const tensor_view& dx, void* residual_grad) {
+  call_check check{"backward_input", run};
+  check_input_gradient(check, dy, mask, dx, residual_grad);
+  check.tensor("x", x);
+  check.same_layout("x", x, "dy", dy);
+  auto type = statistics_type(x.type());
+  check.array("parameters.mean", parameters.mean, type);
+  check.array("parameters.inv_std", parameters.inv_std, type);
+  check.optional_array("parameters.weight", parameters.weight, type);
+  check_sums(check, sums, x, type);
+  if (x.empty())
+    return;
+  if (on_cpu(run))
+    cpu::backward_input(run, dy, x, parameters, sums, mask, dx, residual_grad);
+  else if constexpr (has_cuda)
+    cuda::backward_input(run, dy, x, parameters, sums, mask, dx, residual_grad);
+}
+
+void backward_input_eval(const execution& run, const const_tensor_view& dy,
+                         const running_statistics& statistics, double eps,
+                         eps_mode mode, const channel_parameters& parameters,
+                         const std::uint8_t* mask, const tensor_view& dx,
+                         void* residual_grad) {
+  call_check check{"backward_input_eval", run};
+  check_input_gradient(check, dy, mask, dx, residual_grad);
+  auto channel = check_statistics(check, statistics, eps, mode, parameters,
+                                  statistics_type(dy.type()));
+  if (dy.empty())
+    return;
+  if (on_cpu(run))
+    cpu::backward_input_eval(run, dy, channel, mask, dx, residual_grad);
+  else if constexpr (has_cuda)
+    cuda::backward_input_eval(run, dy, channel, mask, dx, residual_grad);
+}
+
+} // namespace syncnorm

@@ -1,0 +1,182 @@
+#include "kernels/backend.hpp"
+#include "kernels/cpu/targets.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/backward_reduce.cpp"
+#include <hwy/foreach_target.h>
+
+#include "kernels/cpu/reduce-inl.hpp"
+
+HWY_BEFORE_NAMESPACE();
+
+namespace syncnorm::cpu::HWY_NAMESPACE {
+
+namespace {
+
+/// Sums of dy and dy * (x - mean), dy masked first if `Masked`; the pivot is
+/// the mean.
+template <class T, bool Masked>
+struct gradient_reduction {
+  using real = compute_t<T>;
+
+  struct cursor {
+    const T* dy;
+    const T* x;
+    std::int64_t bit;
+
+    cursor operator+(std::int64_t i) const {
+      return {dy + i, x + i, bit + i};
+    }
+  };
+
+  struct nothing {};
+
+  walk w;
+  const T* dy;
+  strides dy_step;
+  const T* x;
+  strides x_step;
+  const std::uint8_t* mask;
+  const real* mean;
+
+  [[nodiscard]] cursor plane(std::int64_t g, std::int64_t c) const {
+    return {dy + g * dy_step.group + c * dy_step.inner,
+            x + g * x_step.group + c * x_step.inner,
+            (g * w.channels + c) * w.inner};
+  }
+
+  [[nodiscard]] cursor row(std::int64_t g, std::int64_t r) const {
+    return {dy + g * dy_step.group + r * dy_step.inner,
+            x + g * x_step.group + r * x_step.inner,
+            (g * w.inner + r) * w.channels};
+  }
+
+  template <bool Full>
+  HWY_INLINE void add(tag<real> d, const cursor& at, std::int64_t i,
+                      std::size_t n, vec<real> pivot, vec<real>& s,
+                      vec<real>& q) const {
+    auto gradient = Full ? load(d, at.dy + i) : load_first(d, at.dy + i, n);
+    auto value = Full ? load(d, at.x + i) : load_first(d, at.x + i, n);
+    if constexpr (Masked)
+      gradient =
+          hn::IfThenElseZero(load_bits(d, mask, at.bit + i, n), gradient);
+    add_gradient(gradient, value, pivot, s, q);
+  }
+
+  [[nodiscard]] real pivot(const slab_memory&, std::int64_t c, std::int64_t,
+                           const cursor&) const {
+    return mean[c];
+  }
+
+  static nothing block(std::int64_t, std::int64_t) {
+    return {};
+  }
+
+  static void flush(const slab_memory& results, nothing, std::int64_t c, real,
+                    double s, double q) {
+    results.first[c] += s;
+    results.second[c] += q;
+  }
+};
+
+/// Adds up the slabs and sets all outputs.
+template <class Real>
+void write_sums(std::int64_t slabs, const slab_layout& layout, void* workspace,
+                std::int64_t channels, const void* inv_std,
+                const backward_sums& out) {
+  for (std::int64_t c = 0; c < channels; ++c) {
+    double sum_dy = 0;
+    double sum_dy_xmu = 0;
+    for (std::int64_t i = 0; i < slabs; ++i) {
+      auto memory = layout.slab(workspace, i);
+      sum_dy += memory.first[c];
+      sum_dy_xmu += memory.second[c];
+    }
+    auto write = [c](void* array, double value) {
+      if (array != nullptr)
+        static_cast<Real*>(array)[c] = Real(value);
+    };
+    write(out.sum_dy, sum_dy);
+    write(out.sum_dy_xmu, sum_dy_xmu);
+    write(out.bias_grad, sum_dy);
+    if (out.weight_grad != nullptr)
+      write(out.weight_grad,
+            sum_dy_xmu * double(static_cast<const Real*>(inv_std)[c]));
+  }
+}
+
+template <class T>
+void sums_of(const execution& run, const const_tensor_view& dy,
+             const const_tensor_view& x, const channel_parameters& parameters,
+             const std::uint8_t* mask, const backward_sums& out,
+             const workspace& scratch) {
+  using real = compute_t<T>;
+  auto w = walk_of(x.layout(), gapless(x.layout()) && gapless(dy.layout()));
+  auto plan = plan_of(w);
+  slab_layout layout{x.layout()};
+  auto calculate = [&]<bool Masked>() {
+    gradient_reduction<T, Masked> reduction{
+        w,
+        static_cast<const T*>(dy.data()),
+        strides_of(w, dy.layout()),
+        static_cast<const T*>(x.data()),
+        strides_of(w, x.layout()),
+        mask,
+        static_cast<const real*>(parameters.mean)};
+    reduce(run, reduction, w, plan, layout, scratch.data);
+  };
+  if (x.empty())
+    plan.slabs = 0;
+  else if (mask != nullptr)
+    calculate.template operator()<true>();
+  else
+    calculate.template operator()<false>();
+  write_sums<real>(plan.slabs, layout, scratch.data, w.channels,
+                   parameters.inv_std, out);
+}
+
+void backward_reduce(const execution& run, const const_tensor_view& dy,
+                     const const_tensor_view& x,
+                     const channel_parameters& parameters,
+                     const std::uint8_t* mask, const backward_sums& out,
+                     const workspace& scratch) {
+  switch (x.type()) {
+  case dtype::float32:
+    return sums_of<float>(run, dy, x, parameters, mask, out, scratch);
+  case dtype::float64:
+    return sums_of<double>(run, dy, x, parameters, mask, out, scratch);
+  case dtype::float16:
+    return sums_of<float16>(run, dy, x, parameters, mask, out, scratch);
+  case dtype::bfloat16:
+    return sums_of<bfloat16>(run, dy, x, parameters, mask, out, scratch);
+  }
+}
+
+} // namespace
+
+} // namespace syncnorm::cpu::HWY_NAMESPACE
+
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+
+namespace syncnorm::cpu {
+
+HWY_EXPORT(backward_reduce);
+
+std::size_t backward_reduce_workspace(const tensor_layout& x) {
+  return slab_layout{x}.bytes();
+}
+
+void backward_reduce(const execution& run, const const_tensor_view& dy,
+                     const const_tensor_view& x,
+                     const channel_parameters& parameters,
+                     const std::uint8_t* mask, const backward_sums& out,
+                     const workspace& scratch) {
+  HWY_DYNAMIC_DISPATCH(backward_reduce)
+  (run, dy, x, parameters, mask, out, scratch);
+}
+
+} // namespace syncnorm::cpu
+
+#endif

@@ -1,0 +1,207 @@
+// The walk of an operation that maps elements to elements, with constants that
+// belong to the channel: normalize and backward_input.
+//
+// An `Operation` has:
+//   element, real      the type in memory and of calculation
+//   constants          how many constants a channel has
+//   constants_of(c, out)           sets them
+//   cursor             where in the tensors a run of elements starts
+//   line(g, j)         the cursor of plane or row j of group g
+//   output(at)         the memory that is written to first, for alignment
+//   run                what lasts for one line, made from its cursor, and has
+//                      a `finish()`
+//   apply<Access>(d, at, i, n, k, run)  does the elements [i, i + n) behind
+//                      `at` with constants k
+
+#if defined(SYNCNORM_CPU_ELEMENTWISE_INL_HPP) == defined(HWY_TARGET_TOGGLE)
+#ifdef SYNCNORM_CPU_ELEMENTWISE_INL_HPP
+#undef SYNCNORM_CPU_ELEMENTWISE_INL_HPP
+#else
+#define SYNCNORM_CPU_ELEMENTWISE_INL_HPP
+#endif
+
+#include "kernels/cpu/elementwise_plan.hpp"
+#include "kernels/cpu/parallel.hpp"
+#include "kernels/cpu/simd-inl.hpp"
+
+#include <hwy/cache_control.h>
+
+HWY_BEFORE_NAMESPACE();
+
+namespace syncnorm::cpu::HWY_NAMESPACE {
+
+/// How a run of elements is read and written.
+enum class access {
+  /// A whole vector.
+  whole,
+  /// A whole vector, whose output is aligned and goes past the caches.
+  streamed,
+  /// The first elements of a vector.
+  some,
+};
+
+template <access Access, class D, class T>
+HWY_INLINE hn::Vec<D> load_as(D d, const T* p, std::size_t n) {
+  if constexpr (Access == access::some)
+    return load_first(d, p, n);
+  else
+    return load(d, p);
+}
+
+template <access Access, class D, class T>
+HWY_INLINE void store_as(D d, hn::Vec<D> v, T* p, std::size_t n) {
+  if constexpr (Access == access::some)
+    store_first(d, v, p, n);
+  else if constexpr (Access == access::streamed)
+    stream(d, v, p);
+  else
+    store(d, v, p);
+}
+
+/// The constants of one channel for all elements of a line.
+template <class Operation>
+struct plane_constants {
+  using real = typename Operation::real;
+
+  plane_constants(const Operation& operation, std::int64_t c) {
+    operation.constants_of(c, values);
+  }
+
+  HWY_INLINE void load(tag<real> d, std::int64_t,
+                       vec<real> (&k)[Operation::constants]) const {
+    for (int j = 0; j < Operation::constants; ++j)
+      k[j] = hn::Set(d, values[j]);
+  }
+
+  real values[Operation::constants];
+};
+
+/// The constants of neighbouring channels, element by element.
+template <class Operation>
+struct row_constants {
+  using real = typename Operation::real;
+
+  static constexpr std::int64_t columns = row_tile_bytes / sizeof(real);
+
+  row_constants(const Operation& operation, const row_tile& tile) {
+    for (std::int64_t i = 0; i < tile.channels; ++i) {
+      real one[Operation::constants];
+      operation.constants_of(tile.first + i, one);
+      for (int j = 0; j < Operation::constants; ++j)
+        values[j][i] = one[j];
+    }
+    for (auto& row : values)
+      for (std::int64_t i = tile.channels; i < tile.fold * tile.channels; ++i)
+        row[i] = row[i - tile.channels];
+  }
+
+  HWY_INLINE void load(tag<real> d, std::int64_t i,
+                       vec<real> (&k)[Operation::constants]) const {
+    for (int j = 0; j < Operation::constants; ++j)
+      k[j] = hn::LoadU(d, values[j] + i);
+  }
+
+  // A vector may reach past the last column.
+  real values[Operation::constants][columns + 64 / sizeof(real)];
+};
+
+/// Does the n elements behind `at`.
+template <bool Streamed, class Operation, class Constants>
+HWY_INLINE void do_line(const Operation& operation,
+                        typename Operation::cursor at, std::int64_t n,
+                        const Constants& constants) {
+  using real = typename Operation::real;
+  tag<real> d;
+  auto lanes = std::int64_t(hn::Lanes(d));
+  vec<real> k[Operation::constants];
+  typename Operation::run run{operation, at};
+  std::int64_t i = 0;
+  if constexpr (Streamed) {
+    i = elements_to_boundary(operation.output(at), lanes, n);
+    if (i > 0) {
+      constants.load(d, 0, k);
+      operation.template apply<access::some>(d, at, 0, std::size_t(i), k, run);
+    }
+  }
+  constexpr auto whole = Streamed ? access::streamed : access::whole;
+  for (; i + lanes <= n; i += lanes) {
+    constants.load(d, i, k);
+    operation.template apply<whole>(d, at, i, std::size_t(lanes), k, run);
+  }
+  if (i < n) {
+    constants.load(d, i, k);
+    operation.template apply<access::some>(d, at, i, std::size_t(n - i), k,
+                                           run);
+  }
+  run.finish();
+}
+
+template <bool Streamed, class Operation>
+void do_planes(const Operation& operation, const walk& w, std::int64_t first,
+               std::int64_t last) {
+  auto g = first / w.channels;
+  auto c = first % w.channels;
+  for (auto i = first; i < last; ++i) {
+    plane_constants<Operation> constants{operation, c};
+    do_line<Streamed>(operation, operation.line(g, c), w.inner, constants);
+    if (++c == w.channels) {
+      c = 0;
+      ++g;
+    }
+  }
+}
+
+template <bool Streamed, class Operation>
+void do_rows(const Operation& operation, const walk& w, std::int64_t first,
+             std::int64_t last) {
+  row_tiles<typename Operation::real> tiles{w};
+  for (std::int64_t t = 0; t < tiles.size(); ++t) {
+    auto tile = tiles[t];
+    row_constants<Operation> constants{operation, tile};
+    for (auto i = first; i < last;) {
+      auto g = i / w.inner;
+      auto end = std::min(last, (g + 1) * w.inner);
+      for (auto r = i; r < end; r += tile.fold) {
+        auto rows = std::min(tile.fold, end - r);
+        do_line<Streamed>(operation,
+                          operation.line(g, r - g * w.inner) + tile.first,
+                          rows * tile.channels, constants);
+      }
+      i = end;
+    }
+  }
+}
+
+template <bool Streamed, class Operation>
+void do_lines(const execution& run, const Operation& operation, const walk& w,
+              std::int64_t grain) {
+  auto lines = w.rows ? w.per_channel() : w.groups * w.channels;
+  auto tasks = (lines + grain - 1) / grain;
+  for_ranges(run, tasks, [&](std::int64_t first, std::int64_t last) {
+    auto begin = first * grain;
+    auto end = std::min(last * grain, lines);
+    if (w.rows)
+      do_rows<Streamed>(operation, w, begin, end);
+    else
+      do_planes<Streamed>(operation, w, begin, end);
+    if constexpr (Streamed)
+      hwy::FlushStream();
+  });
+}
+
+/// @param streamed  the output does not fit into the caches.
+/// @param grain     how many lines stay together, at least.
+template <class Operation>
+void do_elements(const execution& run, const Operation& operation,
+                 const walk& w, bool streamed, std::int64_t grain) {
+  if (streamed)
+    do_lines<true>(run, operation, w, grain);
+  else
+    do_lines<false>(run, operation, w, grain);
+}
+
+} // namespace syncnorm::cpu::HWY_NAMESPACE
+
+HWY_AFTER_NAMESPACE();
+
+#endif

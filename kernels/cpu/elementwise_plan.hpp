@@ -1,0 +1,82 @@
+#pragma once
+
+#include "kernels/cpu/walk.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+namespace syncnorm::cpu {
+
+/// Constants of neighbouring channels that are kept on the stack, in bytes for
+/// each kind of constant: at most four kinds, in half of a first-level cache.
+inline constexpr std::int64_t row_tile_bytes = 4096;
+
+/// Outputs of at least this many bytes are written past the caches: no line of
+/// them would be there any more when it is read again, and lines need not be
+/// read before they are written.
+inline constexpr std::int64_t streamed_bytes = std::int64_t{48} << 20;
+
+/// Whether an output is written past the caches. What was just read from the
+/// same memory, is in a cache already.
+[[nodiscard]] inline bool is_streamed(const const_tensor_view& out,
+                                      const void* in) {
+  return out.data() != in
+         && out.size() * std::int64_t(size_of(out.type())) >= streamed_bytes;
+}
+
+/// Elements from p to where a vector of `lanes` elements would be aligned, but
+/// at most n; n where elements do not divide the distance.
+template <class T>
+[[nodiscard]] std::int64_t elements_to_boundary(const T* p, std::int64_t lanes,
+                                                std::int64_t n) {
+  auto bytes = std::uintptr_t(lanes) * sizeof(T);
+  auto past = reinterpret_cast<std::uintptr_t>(p) % bytes;
+  auto missing = std::int64_t(past == 0 ? 0 : (bytes - past) / sizeof(T));
+  return std::min(missing, n);
+}
+
+/// Some neighbouring channels of rows, and how many rows are taken for one.
+struct row_tile {
+  std::int64_t first = 0;
+  std::int64_t channels = 0;
+  std::int64_t fold = 1;
+};
+
+/// Cuts rows into tiles whose constants fit in `row_tile_bytes`.
+template <class Real>
+class row_tiles {
+public:
+  explicit row_tiles(const walk& w) : channels_{w.channels} {
+    if (!w.dense_rows || channels_ >= width / 2)
+      return;
+    // At most 512 columns or, with up to 63 channels, a multiple of 16 rows.
+    fold_ = fold_of(channels_, width / 4);
+    if (fold_ * channels_ > width)
+      fold_ = 1;
+  }
+
+  [[nodiscard]] std::int64_t size() const {
+    return (channels_ + width - 1) / width;
+  }
+
+  [[nodiscard]] row_tile operator[](std::int64_t i) const {
+    return {i * width, std::min(width, channels_ - i * width), fold_};
+  }
+
+private:
+  static constexpr std::int64_t width = row_tile_bytes / sizeof(Real);
+
+  std::int64_t channels_;
+  std::int64_t fold_ = 1;
+};
+
+/// How many lines of `length` elements begin and end on a word of a bit mask.
+[[nodiscard]] inline std::int64_t mask_grain(std::int64_t length) {
+  std::int64_t grain = 64;
+  for (; grain > 1 && length % 2 == 0; length /= 2)
+    grain /= 2;
+  return grain;
+}
+
+} // namespace syncnorm::cpu

@@ -1,0 +1,168 @@
+#include "kernels/backend.hpp"
+#include "kernels/cpu/targets.hpp"
+#include "kernels/math.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/moments.cpp"
+#include <hwy/foreach_target.h>
+
+#include "kernels/cpu/reduce-inl.hpp"
+
+HWY_BEFORE_NAMESPACE();
+
+namespace syncnorm::cpu::HWY_NAMESPACE {
+
+namespace {
+
+/// Sums of x - pivot and its square; results are mean and M2. The pivot is the
+/// channel's first element, then the mean of all blocks before.
+template <class T>
+struct moments_reduction {
+  using real = compute_t<T>;
+  using cursor = const T*;
+
+  struct block_weights {
+    double count = 0;
+    bool first = true;
+    math::merge_weights<double> merge;
+  };
+
+  cursor x;
+  strides step;
+
+  [[nodiscard]] cursor plane(std::int64_t g, std::int64_t c) const {
+    return x + g * step.group + c * step.inner;
+  }
+
+  [[nodiscard]] cursor row(std::int64_t g, std::int64_t r) const {
+    return x + g * step.group + r * step.inner;
+  }
+
+  template <bool Full>
+  HWY_INLINE void add(tag<real> d, cursor at, std::int64_t i, std::size_t n,
+                      vec<real> pivot, vec<real>& s, vec<real>& q) const {
+    if constexpr (Full)
+      add_shifted(load(d, at + i), pivot, s, q);
+    else
+      add_shifted(
+          hn::IfThenElse(hn::FirstN(d, n), load_first(d, at + i, n), pivot),
+          pivot, s, q);
+  }
+
+  [[nodiscard]] real pivot(const slab_memory& results, std::int64_t c,
+                           std::int64_t before, cursor at) const {
+    return before == 0 ? to_real(*at) : real(results.first[c]);
+  }
+
+  [[nodiscard]] block_weights block(std::int64_t before, std::int64_t n) const {
+    return {double(n), before == 0, math::weights_of_merge<double>(before, n)};
+  }
+
+  void flush(const slab_memory& results, const block_weights& block,
+             std::int64_t c, real pivot, double s, double q) const {
+    auto part =
+        math::from_shifted_sums<double>(double(pivot), s, q, block.count);
+    math::mean_m2<double> whole{results.first[c], results.second[c]};
+    // Not a matter of weights alone: before the first block a mean of 0 would
+    // make infinity into NaN.
+    whole = block.first ? part : math::merged(whole, part, block.merge);
+    results.first[c] = whole.mean;
+    results.second[c] = whole.m2;
+  }
+
+  static real to_real(T value) {
+    if constexpr (sizeof(T) == 2)
+      return to_float(value);
+    else
+      return value;
+  }
+};
+
+/// Merges the moments of slabs [first, last), along the tree of
+/// `merge_moments`.
+math::mean_m2<double> merge_slabs(const reduce_tasks& tasks,
+                                  const slab_layout& layout, void* workspace,
+                                  std::int64_t first, std::int64_t last,
+                                  std::int64_t c, std::int64_t& count) {
+  if (last - first == 1) {
+    auto memory = layout.slab(workspace, first);
+    count = tasks.slab_count(first);
+    return {memory.first[c], memory.second[c]};
+  }
+  auto middle = first + math::tree_split(last - first);
+  std::int64_t n_a = 0;
+  std::int64_t n_b = 0;
+  auto a = merge_slabs(tasks, layout, workspace, first, middle, c, n_a);
+  auto b = merge_slabs(tasks, layout, workspace, middle, last, c, n_b);
+  count = n_a + n_b;
+  return math::merged_node(a, n_a, b, n_b);
+}
+
+template <class Stored>
+void write_moments(const reduce_tasks& tasks, std::int64_t slabs,
+                   const slab_layout& layout, void* workspace,
+                   const moments_view& out) {
+  auto* mean = static_cast<Stored*>(out.mean);
+  auto* m2 = static_cast<Stored*>(out.m2);
+  for (std::int64_t c = 0; c < out.channels; ++c) {
+    std::int64_t count = 0;
+    auto result = merge_slabs(tasks, layout, workspace, 0, slabs, c, count);
+    mean[c] = Stored(result.mean);
+    m2[c] = Stored(result.m2);
+  }
+}
+
+template <class T>
+void moments_of(const execution& run, const const_tensor_view& x,
+                const moments_view& out, const workspace& scratch) {
+  auto w = walk_of(x.layout(), gapless(x.layout()));
+  auto plan = plan_of(w);
+  slab_layout layout{x.layout()};
+  moments_reduction<T> reduction{static_cast<const T*>(x.data()),
+                                 strides_of(w, x.layout())};
+  reduce(run, reduction, w, plan, layout, scratch.data);
+  reduce_tasks tasks{w, plan, 1};
+  if (out.type == dtype::float64)
+    write_moments<double>(tasks, plan.slabs, layout, scratch.data, out);
+  else
+    write_moments<float>(tasks, plan.slabs, layout, scratch.data, out);
+}
+
+void batch_moments(const execution& run, const const_tensor_view& x,
+                   const moments_view& out, const workspace& scratch) {
+  switch (x.type()) {
+  case dtype::float32:
+    return moments_of<float>(run, x, out, scratch);
+  case dtype::float64:
+    return moments_of<double>(run, x, out, scratch);
+  case dtype::float16:
+    return moments_of<float16>(run, x, out, scratch);
+  case dtype::bfloat16:
+    return moments_of<bfloat16>(run, x, out, scratch);
+  }
+}
+
+} // namespace
+
+} // namespace syncnorm::cpu::HWY_NAMESPACE
+
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+
+namespace syncnorm::cpu {
+
+HWY_EXPORT(batch_moments);
+
+std::size_t batch_moments_workspace(const tensor_layout& x) {
+  return slab_layout{x}.bytes();
+}
+
+void batch_moments(const execution& run, const const_tensor_view& x,
+                   const moments_view& out, const workspace& scratch) {
+  HWY_DYNAMIC_DISPATCH(batch_moments)(run, x, out, scratch);
+}
+
+} // namespace syncnorm::cpu
+
+#endif

@@ -1,0 +1,165 @@
+#include "syncnorm/moments.hpp"
+
+#include "kernels/backend.hpp"
+#include "kernels/validate.hpp"
+
+#include <fmt/format.h>
+
+#include <limits>
+
+namespace syncnorm {
+
+namespace {
+
+bool on_cpu(const execution& run) {
+  return run.where.type == device_type::cpu;
+}
+
+bool overlap(const void* a, const void* b, std::int64_t elements, dtype type) {
+  auto bytes = std::uintptr_t(elements) * size_of(type);
+  auto first = reinterpret_cast<std::uintptr_t>(a);
+  auto second = reinterpret_cast<std::uintptr_t>(b);
+  return first < second + bytes && second < first + bytes;
+}
+
+bool overlap(const const_moments_view& a, const const_moments_view& b) {
+  for (const auto* p : {a.mean, a.m2})
+    for (const auto* q : {b.mean, b.m2})
+      if (p != nullptr && q != nullptr && overlap(p, q, a.channels, a.type))
+        return true;
+  return false;
+}
+
+/// Checks that `part` can be merged into `out`.
+void check_part(const call_check& check, std::string_view name,
+                const const_moments_view& part, const moments_view& out) {
+  check.moments(name, part);
+  if (part.channels != out.channels)
+    check.fail(errc::shape_mismatch, name,
+               fmt::format("the {} channels of out", out.channels),
+               std::to_string(part.channels));
+  if (part.type != out.type)
+    check.fail(errc::dtype_mismatch, name,
+               fmt::format("the dtype of out, {}", to_string(out.type)),
+               to_string(part.type));
+}
+
+/// Checks all parts and returns the sum of their counts.
+std::int64_t check_parts(const call_check& check,
+                         std::span<const const_moments_view> parts,
+                         const moments_view& out) {
+  if (parts.empty())
+    check.fail(errc::invalid_argument, "parts", "1 or more", "none");
+  std::int64_t total = 0;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    auto name = fmt::format("parts[{}]", i);
+    check_part(check, name, parts[i], out);
+    if (parts[i].count > std::numeric_limits<std::int64_t>::max() - total)
+      check.fail(errc::invalid_argument, name,
+                 "counts of at most 2^63 - 1 in all",
+                 fmt::format("{} more than {}", parts[i].count, total));
+    total += parts[i].count;
+    auto same = parts[i].mean == out.mean && parts[i].m2 == out.m2;
+    if (parts[i].count != 0 && !(i == 0 && same) && overlap(parts[i], out))
+      check.fail(errc::invalid_argument, name, "memory apart from out's",
+                 "memory that overlaps it");
+  }
+  return total;
+}
+
+/// Checks `out`, whose count is not yet set, as moments to be written.
+void check_out(const call_check& check, moments_view out) {
+  out.count = 1;
+  check.moments("out", out);
+  if (overlap(out.mean, out.m2, out.channels, out.type))
+    check.fail(errc::invalid_argument, "out.m2", "memory apart from out.mean's",
+               "memory that overlaps it");
+}
+
+void check_running(const call_check& check, const running_view& running,
+                   dtype type) {
+  check.optional_array("running.mean", running.mean, type);
+  check.optional_array("running.var", running.var, type);
+  if ((running.mean == nullptr) != (running.var == nullptr))
+    check.fail(errc::invalid_argument, "running",
+               "both mean and var, or neither",
+               running.mean == nullptr ? "var only" : "mean only");
+}
+
+} // namespace
+
+std::size_t batch_moments_workspace(const tensor_layout& x) {
+  check_layout("batch_moments_workspace", "x", x);
+  if (x.where.type == device_type::cpu)
+    return cpu::batch_moments_workspace(x);
+  if constexpr (has_cuda)
+    return cuda::batch_moments_workspace(x);
+  fail(errc::device_unavailable, "batch_moments_workspace", "x.where",
+       "a CPU device, as this build has no CUDA kernels", to_string(x.where));
+}
+
+void batch_moments(const execution& run, const const_tensor_view& x,
+                   moments_view& out, const workspace& scratch) {
+  call_check check{"batch_moments", run};
+  check.tensor("x", x);
+  check_out(check, out);
+  if (out.channels != x.shape().channels)
+    check.fail(errc::shape_mismatch, "out",
+               fmt::format("the {} channels of x", x.shape().channels),
+               std::to_string(out.channels));
+  if (out.type != dtype::float64 && out.type != statistics_type(x.type()))
+    check.fail(errc::dtype_mismatch, "out",
+               to_string(statistics_type(x.type())) + " or float64",
+               to_string(out.type));
+  check.scratch(scratch, x.empty() ? 0 : batch_moments_workspace(x.layout()));
+  if (x.empty()) {
+    out.count = 0;
+    return;
+  }
+  if (on_cpu(run))
+    cpu::batch_moments(run, x, out, scratch);
+  else if constexpr (has_cuda)
+    cuda::batch_moments(run, x, out, scratch);
+  out.count = x.shape().per_channel();
+}
+
+void merge_moments(const execution& run,
+                   std::span<const const_moments_view> parts,
+                   moments_view& out) {
+  call_check check{"merge_moments", run};
+  check_out(check, out);
+  auto total = check_parts(check, parts, out);
+  if (total != 0) {
+    if (on_cpu(run))
+      cpu::merge_moments(run, parts, out);
+    else if constexpr (has_cuda)
+      cuda::merge_moments(run, parts, out);
+  }
+  out.count = total;
+}
+
+void finalize_moments(const execution& run, const const_moments_view& total,
+                      const finalize_options& options, void* mean,
+                      void* inv_std, const running_view& running) {
+  call_check check{"finalize_moments", run};
+  check.moments("total", total);
+  check.epsilon(options.eps);
+  if (options.mode > eps_mode::clamp)
+    check.fail(errc::invalid_argument, "options.mode", "plus or clamp",
+               std::to_string(int(options.mode)));
+  if (!(options.momentum >= 0 && options.momentum <= 1))
+    check.fail(errc::invalid_argument, "options.momentum",
+               "a number from 0 to 1", std::to_string(options.momentum));
+  check.array("mean", mean, total.type);
+  check.array("inv_std", inv_std, total.type);
+  if (overlap(mean, inv_std, total.channels, total.type))
+    check.fail(errc::invalid_argument, "inv_std", "memory apart from mean's",
+               "memory that overlaps it");
+  check_running(check, running, total.type);
+  if (on_cpu(run))
+    cpu::finalize_moments(run, total, options, mean, inv_std, running);
+  else if constexpr (has_cuda)
+    cuda::finalize_moments(run, total, options, mean, inv_std, running);
+}
+
+} // namespace syncnorm

@@ -1,0 +1,96 @@
+#include "syncnorm/tensor_view.hpp"
+
+#include "kernels/validate.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <limits>
+
+namespace syncnorm {
+
+namespace {
+
+/// The product of `sizes`, or -1 if it exceeds 2^63 - 1.
+std::int64_t product(std::span<const std::int64_t> sizes) {
+  if (std::ranges::find(sizes, 0) != sizes.end())
+    return 0;
+  std::int64_t result = 1;
+  for (auto size : sizes) {
+    if (size > std::numeric_limits<std::int64_t>::max() / result)
+      return -1;
+    result *= size;
+  }
+  return result;
+}
+
+[[noreturn]] void bad_sizes(std::string_view expected,
+                            std::span<const std::int64_t> sizes) {
+  fail(errc::invalid_argument, "make_layout", "sizes", expected,
+       fmt::format("[{}]", fmt::join(sizes, ", ")));
+}
+
+} // namespace
+
+std::string to_string(dtype type) {
+  switch (type) {
+  case dtype::float32:
+    return "float32";
+  case dtype::float64:
+    return "float64";
+  case dtype::float16:
+    return "float16";
+  case dtype::bfloat16:
+    return "bfloat16";
+  }
+  return fmt::format("dtype {}", int(type));
+}
+
+std::string to_string(memory_format format) {
+  switch (format) {
+  case memory_format::channels_first:
+    return "channels_first";
+  case memory_format::channels_last:
+    return "channels_last";
+  }
+  return fmt::format("memory format {}", int(format));
+}
+
+tensor_layout make_layout(dtype type, std::span<const std::int64_t> sizes,
+                          memory_format format, device where) {
+  if (sizes.size() < 2)
+    bad_sizes("[N, C] or [N, C, spatial...]", sizes);
+  if (std::ranges::any_of(sizes, [](auto size) { return size < 0; }))
+    bad_sizes("no negative size", sizes);
+  tensor_layout result;
+  result.type = type;
+  result.shape = {sizes[0], sizes[1], product(sizes.subspan(2))};
+  result.format = format;
+  result.sample_stride = product(sizes.subspan(1));
+  result.where = where;
+  if (result.shape.spatial < 0 || result.sample_stride < 0)
+    bad_sizes("a tensor of at most 2^63 - 1 bytes", sizes);
+  check_layout("make_layout", "sizes", result);
+  return result;
+}
+
+const_tensor_view::const_tensor_view(const void* data,
+                                     const tensor_layout& layout)
+    : data_{data},
+      layout_{layout} {
+  check_layout("tensor_view", "layout", layout);
+  auto address = reinterpret_cast<std::uintptr_t>(data);
+  if (data == nullptr && !empty())
+    fail(errc::invalid_argument, "tensor_view", "data",
+         fmt::format("memory of {} elements", size()), "null");
+  if (address % size_of(layout.type) != 0)
+    fail(errc::invalid_argument, "tensor_view", "data",
+         fmt::format("a pointer aligned to {} bytes", size_of(layout.type)),
+         fmt::format("{:#x}", address));
+}
+
+tensor_view::tensor_view(void* data, const tensor_layout& layout)
+    : const_tensor_view{data, layout} {}
+
+} // namespace syncnorm

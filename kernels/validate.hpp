@@ -1,0 +1,85 @@
+#pragma once
+
+// The checks of arguments, for both backends, before anything is written.
+
+#include "syncnorm/error.hpp"
+#include "syncnorm/execution.hpp"
+#include "syncnorm/moments.hpp"
+#include "syncnorm/tensor_view.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace syncnorm {
+
+/// Throws `error` with the text
+/// "<operation>: <argument>: expected <expected>, got <got>".
+[[noreturn]] void fail(errc code, std::string_view operation,
+                       std::string_view argument, std::string_view expected,
+                       std::string_view got);
+
+/// "[8, 64, 3136]": N, C, S.
+[[nodiscard]] std::string to_string(const tensor_shape& shape);
+
+/// Throws as `const_tensor_view` does, under the name of `operation`.
+void check_layout(std::string_view operation, std::string_view argument,
+                  const tensor_layout& layout);
+
+/// The checks of one call of an operation. Each throws `error` that names the
+/// operation, the argument, what was expected and what was found.
+class call_check {
+public:
+  /// Checks `run` itself: a device that this build knows, a split into at
+  /// least one part. Whether a CUDA device exists, the CUDA backend finds out.
+  call_check(std::string_view operation, const execution& run);
+
+  /// A well-formed tensor in the memory of the execution.
+  void tensor(std::string_view argument, const const_tensor_view& view) const;
+
+  /// `view` has shape, dtype and format of `like`.
+  void same_layout(std::string_view argument, const const_tensor_view& view,
+                   std::string_view like_argument,
+                   const const_tensor_view& like) const;
+
+  /// If `view` starts where `like` does, it has the same sample stride: only
+  /// then is every element read before it is overwritten.
+  void in_place(std::string_view argument, const const_tensor_view& view,
+                std::string_view like_argument,
+                const const_tensor_view& like) const;
+
+  /// Not null, aligned to elements of `type`.
+  void array(std::string_view argument, const void* data, dtype type) const;
+
+  /// Null, or aligned to elements of `type`.
+  void optional_array(std::string_view argument, const void* data,
+                      dtype type) const;
+
+  /// Null, or aligned to 8 bytes.
+  void mask(std::string_view argument, const void* data) const;
+
+  /// Channels, dtype (float32 or float64), memory, count >= 0; arrays as
+  /// `array`, but nothing is asked of them if `count` is 0.
+  void moments(std::string_view argument, const const_moments_view& view) const;
+
+  void memory(std::string_view argument, const device& where) const;
+
+  /// Large enough and aligned; nothing is asked of it if `needed` is 0.
+  void scratch(const workspace& given, std::size_t needed) const;
+
+  /// eps is finite and not negative.
+  void epsilon(double eps) const;
+
+  [[noreturn]] void fail(errc code, std::string_view argument,
+                         std::string_view expected, std::string_view got) const;
+
+private:
+  void aligned(std::string_view argument, const void* data,
+               std::size_t alignment) const;
+
+  std::string_view operation_;
+  const execution& run_;
+};
+
+} // namespace syncnorm
