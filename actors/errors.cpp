@@ -19,15 +19,21 @@ std::optional<errc> code_of(const caf::error& x) {
   return std::nullopt;
 }
 
-std::string describe(const caf::error& x) {
-  auto code = code_of(x);
-  if (!code)
+std::string text_of(const caf::error& x) {
+  if (!code_of(x))
     return caf::to_string(x);
-  auto text = to_string(*code);
   const auto& context = x.context();
   if (context.size() == 1 && context.match_elements<std::string>())
-    text += ": " + context.get_as<std::string>(0);
-  return text;
+    return context.get_as<std::string>(0);
+  return {};
+}
+
+std::string describe(const caf::error& x) {
+  auto code = code_of(x);
+  auto text = text_of(x);
+  if (!code)
+    return text;
+  return text.empty() ? to_string(*code) : to_string(*code) + ": " + text;
 }
 
 } // namespace syncnorm

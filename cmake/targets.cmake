@@ -8,7 +8,7 @@ function(syncnorm_options target)
       $<$<COMPILE_LANGUAGE:CXX>:-Wall
       -Wextra
       -Wpedantic
-      -Wshadow
+      $<$<CXX_COMPILER_ID:GNU>:-Wshadow=local>
       -Wnon-virtual-dtor
       -Wcast-align
       -Wunused

@@ -41,8 +41,9 @@ using sync_master_actor = detail::typed_actor<
     /// From anybody: how many slaves are registered.
     caf::result<std::uint64_t>(nr_slaves_atom),
 
-    /// From a registered slave that cannot do its part of the round, with the
-    /// reason: the round fails with `participant_failed` for all others.
+    /// From a registered slave that cannot do its part of the round, or from
+    /// the owner (identifier 0), with the reason: the round fails with
+    /// `participant_failed` for all others.
     caf::result<void>(give_up_atom, round_tag, std::string),
 
     /// From the master's own timer: is the round overdue?

@@ -22,12 +22,15 @@ struct channel_parameters {
 
 /// What is fused behind the normalization: y = relu(normalized + residual).
 struct fused_tail {
-  /// Added before ReLU; null: nothing. Layout as the output's.
+  /// Added before ReLU; null: nothing. Layout and sample stride as the
+  /// output's; may be the memory of the output or the input.
   const void* residual = nullptr;
   bool relu = false;
   /// Where bit i, `mask[i / 8] >> (i % 8)`, keeps whether element i (counted
   /// without gaps between samples, in memory order) was positive before ReLU;
-  /// `relu_mask_bytes` bytes on the tensor's device; null: not kept.
+  /// `relu_mask_bytes` bytes on the tensor's device, aligned to 8; null: not
+  /// kept. Bits behind the last element have no meaning. ReLU of NaN is NaN,
+  /// which is not positive.
   std::uint8_t* mask = nullptr;
 };
 
@@ -37,7 +40,8 @@ struct fused_tail {
 
 /// Sets y = (x - mean) * inv_std * weight + bias, then the tail.
 ///
-/// @param x, y  the same layout (sample strides may differ); y may be x.
+/// @param x, y  the same layout (sample strides may differ); y may be x, if the
+///              sample strides are equal.
 /// @throws error as `batch_moments`.
 void normalize(const execution& run, const const_tensor_view& x,
                const channel_parameters& parameters, const tensor_view& y,
@@ -88,10 +92,11 @@ struct total_sums {
 /// With `eps_mode::clamp` the caller passes `sum_dy_xmu` of zero for channels
 /// whose variance was clamped: there inv_std is a constant.
 ///
-/// @param dx       layout as x; may be the memory of dy.
+/// @param dx       layout as x (sample strides may differ); may be the memory
+///                 of dy, if the sample strides are equal.
 /// @param residual_grad  null, or where the masked dy is written: the gradient
-///                 of the residual; layout as x; may be the memory of dy if dx
-///                 is not.
+///                 of the residual; layout and sample stride as dx; may be the
+///                 memory of dy if dx is not.
 /// @throws error as `batch_moments`.
 void backward_input(const execution& run, const const_tensor_view& dy,
                     const const_tensor_view& x,

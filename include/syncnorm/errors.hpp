@@ -34,6 +34,10 @@ bool inspect(Inspector& f, errc& x) {
 /// CAF prints.
 [[nodiscard]] std::string describe(const caf::error& x);
 
+/// Returns the text of `x` without its code; for errors of CAF's own, what CAF
+/// prints.
+[[nodiscard]] std::string text_of(const caf::error& x);
+
 } // namespace syncnorm
 
 SYNCNORM_ERROR_CODE_ENUM(syncnorm::errc, "syncnorm")

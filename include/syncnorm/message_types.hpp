@@ -1,5 +1,6 @@
 #pragma once
 
+#include "syncnorm/batch_norm_messages.hpp"
 #include "syncnorm/detail/caf_compat.hpp"
 #include "syncnorm/detail/reply_slot.hpp"
 #include "syncnorm/errors.hpp"
@@ -68,6 +69,9 @@ CAF_ADD_ATOM(syncnorm, syncnorm, run_master_atom, "sn_master")
 CAF_ADD_ATOM(syncnorm, syncnorm, nr_slaves_atom, "sn_count")
 CAF_ADD_ATOM(syncnorm, syncnorm, give_up_atom, "sn_giveup")
 CAF_ADD_ATOM(syncnorm, syncnorm, check_deadline_atom, "sn_check")
+
+CAF_ADD_TYPE_ID(syncnorm, (syncnorm::batch_norm_message))
+CAF_ADD_TYPE_ID(syncnorm, (syncnorm::batch_norm_reply))
 
 CAF_END_TYPE_ID_BLOCK(syncnorm)
 

@@ -55,11 +55,11 @@ public:
     return ticket_.first.generation;
   }
 
-  /// Sends `message` into the next round from the actor `self`, which must be
-  /// the one that registered. Use `.then(...)` on what it returns; the master
-  /// answers in time.
+  /// Sends `message` into the next round from the actor `self`, a pointer to it
+  /// or a `caf::scoped_actor`, which must be the one that registered. Use
+  /// `.then(...)` on what it returns; the master answers in time.
   template <class Self>
-  auto run_slave(Self* self, In message) {
+  auto run_slave(Self&& self, In message) {
     return detail::request(self, master_, run_slave_atom_v, next_tag(),
                            std::move(message));
   }
@@ -103,7 +103,7 @@ public:
   /// round fails with `participant_failed` and that reason for the others. For
   /// an actor, `self` is the one that registered.
   template <class Self>
-  void give_up(Self* self, std::string why) {
+  void give_up(Self&& self, std::string why) {
     detail::send(self, master_, give_up_atom_v, next_tag(), std::move(why));
   }
 

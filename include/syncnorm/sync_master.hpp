@@ -29,17 +29,18 @@ sync_master_actor<In, Out> spawn_sync_master(caf::actor_system& system,
   return system.spawn<impl>(std::move(options), std::move(callback));
 }
 
-/// Registers the actor `self` as a slave of `master`: `.then` gets a
-/// `slave_ticket`, of which to make a `slave_pipe`.
+/// Registers the actor `self`, a pointer or a `caf::scoped_actor`, as a slave
+/// of `master`: `.then` gets a `slave_ticket`, of which to make a `slave_pipe`.
 template <class Self, class Master>
-auto register_slave(Self* self, const Master& master, std::int64_t identifier) {
+auto register_slave(Self&& self, const Master& master,
+                    std::int64_t identifier) {
   return detail::request(self, master, register_slave_atom_v, identifier);
 }
 
 /// Sends the master's own message of the next round from the actor `self`:
 /// `.then` gets the reply for identifier 0.
 template <class Self, class Master, class In>
-auto run_master(Self* self, const Master& master, In message) {
+auto run_master(Self&& self, const Master& master, In message) {
   return detail::request(self, master, run_master_atom_v, std::move(message));
 }
 
@@ -87,6 +88,12 @@ public:
                           detail::make_reply_slot(link_->result));
     return link_->wait(agent_.actor(),
                        timeout.value_or(deadline_ + std::chrono::seconds{1}));
+  }
+
+  /// Tells the slaves that the owner cannot do its part of the next round: the
+  /// round fails with `participant_failed` and that reason for all of them.
+  void give_up(std::string why) {
+    detail::anon_send(handle_, give_up_atom_v, round_tag{}, std::move(why));
   }
 
   /// Number of registered slaves.

@@ -15,7 +15,7 @@ inline constexpr std::int64_t row_tile_bytes = 4096;
 /// Outputs of at least this many bytes are written past the caches: no line of
 /// them would be there any more when it is read again, and lines need not be
 /// read before they are written.
-inline constexpr std::int64_t streamed_bytes = std::int64_t{48} << 20;
+inline constexpr std::int64_t streamed_bytes = std::int64_t{20} << 20;
 
 /// Whether an output is written past the caches. What was just read from the
 /// same memory, is in a cache already.

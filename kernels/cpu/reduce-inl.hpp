@@ -66,32 +66,61 @@ HWY_INLINE void add_long_run(const Reduction& r, typename Reduction::cursor at,
 
 /// How many of `left` elements the next block of a long plane has, `before`
 /// elements after the first of the slab.
-inline std::int64_t next_block(std::int64_t before, std::int64_t left) {
+inline std::int64_t next_block(std::int64_t before, std::int64_t left,
+                               std::int64_t lanes) {
   if (before == 0)
     return std::min(left, block_growth);
-  auto blocks = (left + block_elements - 1) / block_elements;
+  auto most = std::min(block_elements, 4 * sum_terms * lanes);
+  auto blocks = (left + most - 1) / most;
   return std::min(left, (left / blocks + 63) / 64 * 64);
+}
+
+/// Whether a block gets a new pivot: each time that the elements before it
+/// have doubled. A pivot from half of them is as good as one from all, and a
+/// block that waits for the mean of the block before it, waits in vain.
+inline bool takes_new_pivot(std::int64_t before, std::int64_t previous) {
+  return std::bit_width(std::uint64_t(before))
+         != std::bit_width(std::uint64_t(previous));
+}
+
+/// Reduces one plane; `before` elements of the channel came before it, the
+/// last block of them `previous` elements after the first. Returns the latter
+/// for the next plane.
+template <class Reduction>
+std::int64_t
+reduce_long_plane(const Reduction& r, typename Reduction::cursor at,
+                  std::int64_t size, std::int64_t c, std::int64_t before,
+                  std::int64_t previous, const slab_memory& memory) {
+  using real = typename Reduction::real;
+  tag<real> d;
+  auto& pivot = reinterpret_cast<real*>(memory.pivots)[c];
+  for (std::int64_t i = 0; i < size;) {
+    auto n = next_block(before, size - i, std::int64_t(hn::Lanes(d)));
+    if (before == 0 || takes_new_pivot(before, previous))
+      pivot = r.pivot(memory, c, before, at + i);
+    auto s = hn::Zero(d);
+    auto q = hn::Zero(d);
+    add_long_run(r, at + i, n, hn::Set(d, pivot), s, q);
+    r.flush(memory, r.block(before, n), c, pivot, sum_of(d, s), sum_of(d, q));
+    previous = before;
+    before += n;
+    i += n;
+  }
+  return previous;
 }
 
 template <class Reduction>
 void reduce_long_planes(const Reduction& r, const walk& w,
                         const reduce_task& task, const slab_memory& memory) {
-  tag<typename Reduction::real> d;
+  std::int64_t before = 0;
+  std::int64_t previous = 0;
   for (auto g = task.first_unit; g < task.last_unit; ++g) {
-    for (auto c = task.first_channel; c < task.last_channel; ++c) {
-      auto at = r.plane(g, c);
-      for (std::int64_t i = 0; i < w.inner;) {
-        auto before = (g - task.first_unit) * w.inner + i;
-        auto n = next_block(before, w.inner - i);
-        auto pivot = r.pivot(memory, c, before, at + i);
-        auto s = hn::Zero(d);
-        auto q = hn::Zero(d);
-        add_long_run(r, at + i, n, hn::Set(d, pivot), s, q);
-        r.flush(memory, r.block(before, n), c, pivot, sum_of(d, s),
-                sum_of(d, q));
-        i += n;
-      }
-    }
+    std::int64_t last = 0;
+    for (auto c = task.first_channel; c < task.last_channel; ++c)
+      last = reduce_long_plane(r, r.plane(g, c), w.inner, c, before, previous,
+                               memory);
+    previous = last;
+    before += w.inner;
   }
 }
 
@@ -126,7 +155,8 @@ void reduce_short_planes(const Reduction& r, const walk& w,
   auto* pivots = reinterpret_cast<real*>(memory.pivots);
   const auto* sums = reinterpret_cast<const real*>(memory.sums);
   const auto* products = reinterpret_cast<const real*>(memory.products);
-  auto most = std::max(block_elements / w.inner, std::int64_t{1});
+  auto terms = sum_terms * std::int64_t(hn::Lanes(d));
+  auto most = std::max(terms / w.inner, std::int64_t{1});
   for (auto g = task.first_unit; g < task.last_unit;) {
     auto done = g - task.first_unit;
     auto growth = std::max(block_growth * done, std::int64_t{1});
@@ -245,7 +275,7 @@ void reduce_rows(const Reduction& r, const walk& w, std::int64_t fold,
   for (auto unit = task.first_unit; unit < task.last_unit;) {
     auto g = unit / w.inner;
     auto most = done == 0 ? std::max(fold, std::int64_t{4})
-                          : std::min(block_rows * fold, block_growth * done);
+                          : std::min(sum_terms * fold, block_growth * done);
     auto end = std::min({unit + most, task.last_unit, (g + 1) * w.inner});
     row_range rows{g, unit - g * w.inner, end - g * w.inner};
     begin_rows(r, rows, done, fold, w.channels, task, memory);

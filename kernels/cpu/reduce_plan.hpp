@@ -8,13 +8,13 @@
 
 namespace syncnorm::cpu {
 
-/// Elements of a channel that are summed up in one go, in the type of
-/// calculation: few enough to keep its rounding small, and to stay in a cache.
+/// Terms of one sum in the type of calculation, before it is added to a
+/// result in float64: few enough to keep its rounding small.
+inline constexpr std::int64_t sum_terms = 256;
+/// Elements of a block: few enough to stay in a first-level cache.
 inline constexpr std::int64_t block_elements = 4096;
 /// Of a block at most this many times the elements that its pivot comes from.
 inline constexpr std::int64_t block_growth = 64;
-/// Rows, after folding, of a block.
-inline constexpr std::int64_t block_rows = 256;
 /// Planes below this size are too short for a sum of their own.
 inline constexpr std::int64_t short_plane = 512;
 /// Columns that rows are folded to at least.

@@ -3,12 +3,14 @@
 #include "trainer/failure.hpp"
 #include "trainer/model/archive.hpp"
 #include "trainer/model/network.hpp"
-#include "trainer/model/synchronize.hpp"
+
+#include "syncnorm/nn/synchronize.hpp"
 
 #include <ATen/autocast_mode.h>
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <torch/cuda.h>
+#include <torch/nn/modules/batchnorm.h>
 
 #include <bit>
 #include <cstring>
@@ -66,6 +68,11 @@ public:
 private:
   bool on_;
 };
+
+bool is_norm(const torch::nn::Module& layer) {
+  return dynamic_cast<const torch::nn::BatchNorm1dImpl*>(&layer)
+         || dynamic_cast<const torch::nn::BatchNorm2dImpl*>(&layer);
+}
 
 /// FNV-1a on 64-bit words; a last word is filled with zeros.
 std::uint64_t hash_bytes(std::uint64_t hash, const char* data,
@@ -227,7 +234,7 @@ void engine::synchronize(caf::actor_system& system,
   std::vector<network_ptr> models;
   for (const auto& x : engines)
     models.push_back(x->self_->model);
-  synchronize_models(system, models);
+  nn::synchronize(system, models);
 }
 
 std::size_t engine::size() const noexcept {
@@ -302,11 +309,11 @@ void engine::load(const std::string& content, const std::string& file) {
 }
 
 void engine::give_up(const std::string& why) noexcept {
-  give_up_model(*self_->model, why);
-}
-
-double engine::take_waiting() noexcept {
-  return take_waiting_of(*self_->model);
+  try {
+    nn::give_up(*self_->model, why);
+  } catch (const std::exception&) {
+    // The others find out by their deadline.
+  }
 }
 
 } // namespace syncnorm::train

@@ -71,10 +71,6 @@ public:
   /// this one does not come.
   void give_up(const std::string& why) noexcept;
 
-  /// Seconds that this replica has spent in the exchange of batch statistics
-  /// since the last call.
-  double take_waiting() noexcept;
-
 private:
   struct implementation;
   std::unique_ptr<implementation> self_;

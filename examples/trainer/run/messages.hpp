@@ -31,14 +31,15 @@ struct step_report {
   /// Whether this replica's own part of the loss and the gradient was finite.
   /// If one was not, nobody has changed its weights.
   bool finite = true;
-  /// Wall-clock times of this replica, in seconds: the whole step; of that, in
-  /// the exchange of gradients; of that, adding them up. What is left of the
-  /// exchange is waiting for the others.
+  /// Wall-clock time of this replica's step, in seconds.
   double seconds = 0;
-  double exchange = 0;
+  /// Of that, adding up the gradients of all replicas.
   double averaging = 0;
-  /// In the exchange of batch statistics, waiting included.
-  double statistics = 0;
+  /// Of that, waiting. On a CPU, all time in which the replica's thread did not
+  /// run: it waited for the statistics or gradients of the others, or, where
+  /// there are fewer cores than replicas, for a core. On a GPU, the exchange of
+  /// gradients only, without adding them up.
+  double waiting = 0;
 };
 
 /// Replica to the master of the gradients: its part of the sum.
@@ -81,9 +82,8 @@ auto inspect(Inspector& f, step_report& x) {
   return detail::inspect_object(
       f, x, "syncnorm::train::step_report", detail::field("loss", x.loss),
       detail::field("finite", x.finite), detail::field("seconds", x.seconds),
-      detail::field("exchange", x.exchange),
       detail::field("averaging", x.averaging),
-      detail::field("statistics", x.statistics));
+      detail::field("waiting", x.waiting));
 }
 
 template <class Inspector>

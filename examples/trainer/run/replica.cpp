@@ -10,8 +10,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <ctime>
 #include <optional>
 #include <string>
 #include <utility>
@@ -27,6 +29,14 @@ double seconds_since(clock::time_point start) {
   return time.count();
 }
 
+/// Time in which the calling thread has run, in seconds.
+double thread_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec)
+         + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
 template <class T>
 bool all_finite(const shared_array<T>& values) {
   T witness = 0;
@@ -39,6 +49,13 @@ bool is_finite(const gradient_part& part) {
   return std::isfinite(part.loss) && all_finite(part.gradient.f32)
          && all_finite(part.gradient.f64);
 }
+
+/// A replica's place among the others.
+struct replica_place {
+  std::size_t index = 0;
+  std::size_t replicas = 1;
+  device where;
+};
 
 /// What a replica actor owns.
 struct replica_parts {
@@ -123,12 +140,13 @@ private:
 
   step_report step(const step_plan& plan) {
     auto start = clock::now();
+    auto running = thread_seconds();
     step_report report;
     auto part =
         parts_->machine->differentiate(samples_of(plan), plan.end - plan.begin);
     auto before = clock::now();
     auto sum = parts_->gradients->run(part);
-    report.exchange = seconds_since(before);
+    auto exchange = seconds_since(before);
     report.averaging = sum.seconds;
     report.loss = sum.loss;
     const auto& options = parts_->options;
@@ -138,9 +156,15 @@ private:
           sum.gradient);
     else
       report.finite = is_finite(part);
-    report.statistics = parts_->machine->take_waiting();
     report.seconds = seconds_since(start);
+    report.waiting =
+        std::max(0.0, on_cpu() ? report.seconds - (thread_seconds() - running)
+                               : exchange - report.averaging);
     return report;
+  }
+
+  [[nodiscard]] bool on_cpu() const noexcept {
+    return parts_->place.where.type == device_type::cpu;
   }
 
   std::span<const std::uint32_t> samples_of(const step_plan& plan) {
@@ -179,12 +203,13 @@ std::vector<replica_actor> spawn_replicas(caf::actor_system& system,
         i == 0 ? std::make_unique<gradient_exchange>(system)
                : std::make_unique<gradient_exchange>(system, master, i);
     master = gradients->master();
-    result.push_back(system.spawn<replica, caf::detached>(
-        std::make_shared<replica_parts>(replica_parts{options,
-                                                      {i, devices.size()},
-                                                      data,
-                                                      std::move(machines[i]),
-                                                      std::move(gradients)})));
+    result.push_back(
+        system.spawn<replica, caf::detached>(std::make_shared<replica_parts>(
+            replica_parts{options,
+                          {i, devices.size(), devices[i]},
+                          data,
+                          std::move(machines[i]),
+                          std::move(gradients)})));
   }
   return result;
 }

@@ -11,12 +11,6 @@
 
 namespace syncnorm::train {
 
-/// A replica's place among the others.
-struct replica_place {
-  std::size_t index = 0;
-  std::size_t replicas = 1;
-};
-
 /// Spawns the replicas of a run in this process, each with a thread of its own,
 /// and joins them: their gradients by a `sync_master` that replica 0 leads,
 /// their batch-norm layers if these are synchronized.

@@ -16,18 +16,11 @@ namespace syncnorm::train {
 
 namespace {
 
-/// Share of a step that a replica spent waiting for the others.
-double waiting_of(const step_report& report) {
-  if (report.seconds <= 0)
-    return 0;
-  return (report.exchange - report.averaging + report.statistics)
-         / report.seconds;
-}
-
+/// Share of a step that the replicas, on average, spent waiting.
 double mean_waiting(const std::vector<step_report>& reports) {
   double sum = 0;
   for (const auto& report : reports)
-    sum += waiting_of(report);
+    sum += report.seconds > 0 ? report.waiting / report.seconds : 0;
   return sum / static_cast<double>(reports.size());
 }
 

@@ -53,17 +53,18 @@ public:
         [this](register_slave_atom, std::int64_t id) { return enlist(id); },
         [this](run_slave_atom, const round_tag& tag,
                In& message) -> caf::result<Out> {
-          auto promise = this->template make_response_promise<Out>();
-          contribute(tag, message, target{promise});
+          auto* origin = this->current_sender().get();
+          auto promise = promise_reply();
+          contribute(tag, message, target{promise}, origin);
           return promise;
         },
         [this](run_slave_atom, const round_tag& tag, In& message,
                reply_slot& slot) {
-          contribute(tag, message, target{std::move(slot)});
+          contribute(tag, message, target{std::move(slot)}, std::nullopt);
         },
         [this](run_master_atom, In& message) -> caf::result<Out> {
-          auto promise = this->template make_response_promise<Out>();
           adopt_owner();
+          auto promise = promise_reply();
           lead(message, target{promise});
           return promise;
         },
@@ -80,6 +81,14 @@ public:
 
 private:
   using target = reply_target<Out>;
+  /// Who sent a message. Nothing for threads: they send through their slot,
+  /// which no other node can make.
+  using origin_type = std::optional<const caf::actor_control_block*>;
+
+  /// From here on the promise holds the sender: `current_sender` is empty.
+  auto promise_reply() {
+    return this->template make_response_promise<Out>();
+  }
 
   [[nodiscard]] std::string where() const {
     return where_text(options_.layer, round_);
@@ -88,19 +97,19 @@ private:
   // -- membership -------------------------------------------------------------
 
   caf::result<slave_ticket> enlist(std::int64_t identifier) {
-    auto sender = caf::actor_cast<caf::actor>(this->current_sender());
-    if (!sender)
+    auto origin = caf::actor_cast<caf::actor>(this->current_sender());
+    if (!origin)
       return make_error(errc::unregistered,
                         where() + ": only an actor can register");
     if (has_run_ || failure_)
       begin_generation();
-    auto added = roster_.add(identifier, sender.address(), where());
+    auto added = roster_.add(identifier, origin.address(), where());
     if (!added)
       return std::move(added.error());
     auto at = static_cast<std::ptrdiff_t>(*added);
     messages_.insert(messages_.begin() + at, identified<In>{identifier, {}});
     targets_.insert(targets_.begin() + at, target{});
-    watch(sender);
+    watch(origin);
     return slave_ticket{round_tag{layer_, generation_, round_, identifier},
                         options_.deadline};
   }
@@ -128,11 +137,11 @@ private:
   }
 
   void adopt_owner() {
-    auto sender = caf::actor_cast<caf::actor>(this->current_sender());
-    if (!sender || roster_[0].address == sender.address())
+    auto origin = caf::actor_cast<caf::actor>(this->current_sender());
+    if (!origin || roster_[0].address == origin.address())
       return;
-    roster_[0].address = sender.address();
-    watch(sender);
+    roster_[0].address = origin.address();
+    watch(origin);
   }
 
   void on_down(const caf::actor_addr& who, const caf::error& reason) {
@@ -170,9 +179,10 @@ private:
 
   // -- a round ----------------------------------------------------------------
 
-  void contribute(const round_tag& tag, In& message, target to) {
+  void contribute(const round_tag& tag, In& message, target to,
+                  origin_type origin) {
     auto position = roster_.find(tag.identifier);
-    if (auto refusal = refuse(tag, position)) {
+    if (auto refusal = refuse(tag, position, origin)) {
       to.deliver(std::move(*refusal));
       complete_if_ready();
     } else {
@@ -193,11 +203,12 @@ private:
   /// Returns why a slave's message cannot be taken, having blamed its sender
   /// where it is at fault.
   std::optional<caf::error> refuse(const round_tag& tag,
-                                   std::optional<std::size_t> position) {
+                                   std::optional<std::size_t> position,
+                                   origin_type origin) {
     if (tag.layer == layer_ && tag.generation != generation_)
       return make_error(errc::stale, stale_text(where(), tag.identifier,
                                                 tag.generation, generation_));
-    if (!position || !is_from(*position))
+    if (!position || !is_from(*position, origin))
       return not_a_member(tag.identifier);
     if (failure_)
       return after_failure(*position);
@@ -213,10 +224,11 @@ private:
     return std::nullopt;
   }
 
-  /// Threads send through their slot, which no other node can make.
-  [[nodiscard]] bool is_from(std::size_t position) {
-    const auto& sender = this->current_sender();
-    return !sender || roster_[position].address == sender;
+  [[nodiscard]] bool is_from(std::size_t position, origin_type origin) const {
+    return !origin
+           || caf::actor_cast<caf::actor_control_block*>(
+                  roster_[position].address)
+                  == *origin;
   }
 
   [[nodiscard]] caf::error not_a_member(std::int64_t identifier) const {
@@ -252,6 +264,8 @@ private:
     std::vector<identified<Out>> replies;
     try {
       replies = callback_(messages_);
+    } catch (const error& x) {
+      return fail(x.code(), where() + ": " + x.what());
     } catch (const std::exception& x) {
       return fail(errc::callback_failed,
                   where() + ": the callback threw: " + x.what());
@@ -293,8 +307,10 @@ private:
 
   void give_up(const round_tag& tag, const std::string& why) {
     auto position = roster_.find(tag.identifier);
-    if (!position || !is_from(*position) || failure_
-        || tag.generation != generation_)
+    // The owner has no ticket, and no round ends without it.
+    auto stale = tag.identifier != 0 && tag.generation != generation_;
+    if (!position || !is_from(*position, this->current_sender().get())
+        || failure_ || stale)
       return;
     std::ignore = blame(*position, errc::participant_failed,
                         gave_up_text(where(), tag.identifier, why));

@@ -1,0 +1,88 @@
+#include "syncnorm/batch_norm_participant.hpp"
+
+#include <array>
+#include <utility>
+
+namespace syncnorm {
+
+namespace {
+
+template <class T>
+T value_or_throw(caf::expected<T> x) {
+  if (x)
+    return std::move(*x);
+  auto code = code_of(x.error());
+  throw error{code.value_or(errc::master_down), text_of(x.error())};
+}
+
+} // namespace
+
+batch_norm_participant::batch_norm_participant(caf::actor_system& system,
+                                               sync_options options,
+                                               std::int64_t copies) {
+  options.validate();
+  auto callback = batch_norm_callback(options, copies);
+  if (copies == 1)
+    return;
+  auto master = std::make_unique<owner::element_type>(
+      system, std::move(options), std::move(callback));
+  master_ = master->handle();
+  role_ = std::move(master);
+}
+
+batch_norm_participant::batch_norm_participant(
+    caf::actor_system& system, const batch_norm_master_actor& master,
+    std::int64_t copy_id)
+    : copy_id_{copy_id},
+      master_{master},
+      role_{value_or_throw(
+          register_slave_thread<batch_norm_message, batch_norm_reply>(
+              system, master, copy_id))} {}
+
+batch_norm_participant batch_norm_participant::replicate(
+    caf::actor_system& system, sync_options options, callback_context& context,
+    std::int64_t copy_id) {
+  if (copy_id != 0)
+    return {system, context.published<batch_norm_master_actor>(), copy_id};
+  batch_norm_participant result{system, std::move(options), context.copies()};
+  context.publish(result.master());
+  return result;
+}
+
+batch_norm_participant::batch_norm_participant(
+    batch_norm_participant&&) noexcept = default;
+batch_norm_participant&
+batch_norm_participant::operator=(batch_norm_participant&&) noexcept = default;
+batch_norm_participant::~batch_norm_participant() = default;
+
+batch_norm_reply batch_norm_participant::run(batch_norm_message message) {
+  if (std::holds_alternative<alone>(role_)) {
+    std::array messages{identified<batch_norm_message>{0, std::move(message)}};
+    return merge_round(messages);
+  }
+  ++messages_sent_;
+  if (auto* slave = std::get_if<pipe>(&role_))
+    return value_or_throw(slave->run_slave(std::move(message)));
+  return value_or_throw(std::get<owner>(role_)->run_master(std::move(message)));
+}
+
+void batch_norm_participant::give_up(std::string why) {
+  if (auto* slave = std::get_if<pipe>(&role_))
+    slave->give_up(std::move(why));
+  else if (auto* master = std::get_if<owner>(&role_))
+    (*master)->give_up(std::move(why));
+}
+
+std::int64_t batch_norm_participant::copy_id() const noexcept {
+  return copy_id_;
+}
+
+std::uint64_t batch_norm_participant::messages_sent() const noexcept {
+  return messages_sent_;
+}
+
+const batch_norm_master_actor& batch_norm_participant::master() const noexcept {
+  return master_;
+}
+
+} // namespace syncnorm

@@ -1,0 +1,140 @@
+#pragma once
+
+#include "syncnorm/detail/caf_compat.hpp"
+#include "syncnorm/moments.hpp"
+#include "syncnorm/shared_array.hpp"
+#include "syncnorm/tensor_view.hpp"
+
+#include <bit>
+#include <cstdint>
+#include <string>
+
+// What a batch-norm master and its participants say to each other. Statistics
+// travel as float64 whatever the tensors' type: a merge then loses nothing that
+// the replicas had, one kind of array serves all types, and a float32 value is
+// the same value as a float64. Tensors of other types than float64 round once,
+// when a replica turns the reply into parameters of its kernels.
+
+namespace syncnorm {
+
+/// Which of a layer's two passes a round belongs to.
+enum class round_mode : std::uint8_t { forward = 0, backward = 1 };
+
+/// Returns `"forward"` or `"backward"`.
+[[nodiscard]] std::string to_string(round_mode mode);
+
+namespace detail {
+
+/// An enumerator as a message carries it. Values that come from another node
+/// may be none of the enumerators.
+template <class Enum>
+struct enum_code {
+  std::uint8_t code = 0;
+
+  enum_code() = default;
+  enum_code(Enum x) : code{static_cast<std::uint8_t>(x)} {}
+
+  operator Enum() const noexcept {
+    return static_cast<Enum>(code);
+  }
+};
+
+template <class Inspector, class Enum>
+auto inspect(Inspector& f, enum_code<Enum>& x) {
+  return inspect_object(f, x, "syncnorm::enum_code", field("code", x.code));
+}
+
+/// A float64 as a message carries it: its bits.
+struct exact_double {
+  std::uint64_t bits = 0;
+
+  exact_double() = default;
+  exact_double(double x) : bits{std::bit_cast<std::uint64_t>(x)} {}
+
+  operator double() const noexcept {
+    return std::bit_cast<double>(bits);
+  }
+};
+
+template <class Inspector>
+auto inspect(Inspector& f, exact_double& x) {
+  return inspect_object(f, x, "syncnorm::exact_double", field("bits", x.bits));
+}
+
+} // namespace detail
+
+/// What the master does in a forward round beside merging: only the owner's,
+/// copy 0's, counts.
+struct statistics_update {
+  detail::exact_double eps = 1e-5;
+  detail::enum_code<eps_mode> mode = eps_mode::plus;
+  /// The weight of this batch in the running statistics; ignored for a
+  /// cumulative average.
+  detail::exact_double momentum = 0.1;
+  /// Average over all batches: momentum is 1 / (batches, this one included).
+  bool cumulative = false;
+  /// Running mean, then unbiased running variance, before this round: 2 * C
+  /// elements, or none if they are not tracked.
+  double_array running;
+  /// Batches tracked before this round.
+  std::int64_t num_batches_tracked = 0;
+};
+
+template <class Inspector>
+auto inspect(Inspector& f, statistics_update& x) {
+  return detail::inspect_object(
+      f, x, "syncnorm::statistics_update", detail::field("eps", x.eps),
+      detail::field("mode", x.mode), detail::field("momentum", x.momentum),
+      detail::field("cumulative", x.cumulative),
+      detail::field("running", x.running),
+      detail::field("num_batches_tracked", x.num_batches_tracked));
+}
+
+/// What a replica sends into a round. Mode, type and channels must be the same
+/// for all.
+struct batch_norm_message {
+  detail::enum_code<round_mode> mode = round_mode::forward;
+  /// Of the tensors.
+  detail::enum_code<dtype> type = dtype::float32;
+  std::int64_t channels = 0;
+  /// Elements of each channel on this replica, N * S; 0 is welcome.
+  std::int64_t count = 0;
+  /// 2 * C elements. Forward: means, then M2. Backward: sum(dy), then
+  /// sum(dy * (x - mean)). May be empty where `count` is 0.
+  double_array values;
+  /// Forward, copy 0's only.
+  statistics_update update;
+};
+
+template <class Inspector>
+auto inspect(Inspector& f, batch_norm_message& x) {
+  return detail::inspect_object(
+      f, x, "syncnorm::batch_norm_message", detail::field("mode", x.mode),
+      detail::field("type", x.type), detail::field("channels", x.channels),
+      detail::field("count", x.count), detail::field("values", x.values),
+      detail::field("update", x.update));
+}
+
+/// What every replica gets back: the same for all.
+struct batch_norm_reply {
+  /// Elements of each channel over all replicas.
+  std::int64_t count = 0;
+  /// 2 * C elements. Forward: mean, then inv_std, of the whole batch. Backward:
+  /// sum(dy), then sum(dy * (x - mean)), over the whole batch.
+  double_array values;
+  /// Forward: the running statistics with this batch, as in
+  /// `statistics_update`. A replica that keeps its own takes them over.
+  double_array running;
+  /// Forward: batches tracked, with this one.
+  std::int64_t num_batches_tracked = 0;
+};
+
+template <class Inspector>
+auto inspect(Inspector& f, batch_norm_reply& x) {
+  return detail::inspect_object(
+      f, x, "syncnorm::batch_norm_reply", detail::field("count", x.count),
+      detail::field("values", x.values), detail::field("running", x.running),
+      detail::field("num_batches_tracked", x.num_batches_tracked));
+}
+
+} // namespace syncnorm

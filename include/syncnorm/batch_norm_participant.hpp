@@ -1,0 +1,85 @@
+#pragma once
+
+#include "syncnorm/batch_norm_master.hpp"
+#include "syncnorm/replicate.hpp"
+#include "syncnorm/sync_master.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+
+namespace syncnorm {
+
+/// One replica's part in the rounds of one batch-norm layer, for a thread: it
+/// sends what the kernels found and waits for what all of them found. Copy 0's
+/// owns the master. A participant that is the only one sends no message and
+/// computes the reply itself.
+///
+/// One thread uses it at a time. Every participant must take part in the same
+/// rounds in the same order. After an error all of a layer's participants are
+/// of no more use: make new ones, copy 0's first.
+class batch_norm_participant {
+public:
+  /// Copy 0's: spawns the layer's master.
+  /// @param copies how many participants there will be, this one included.
+  /// @throws error `invalid_argument` for options that `sync_options::validate`
+  ///         refuses, or less than one copy.
+  batch_norm_participant(caf::actor_system& system, sync_options options,
+                         std::int64_t copies);
+
+  /// A slave's: registers with the master, here or on another node, and returns
+  /// when it has.
+  /// @param copy_id 1 or more.
+  /// @throws error as the master answers: `duplicate_identifier` if that copy
+  ///         is registered already, `invalid_identifier`, `master_down`.
+  batch_norm_participant(caf::actor_system& system,
+                         const batch_norm_master_actor& master,
+                         std::int64_t copy_id);
+
+  /// What a replication callback does: for copy 0 makes a master and publishes
+  /// its handle in `context`, a `batch_norm_master_actor`; for others registers
+  /// with that.
+  /// @throws error as the constructors and as `callback_context`.
+  static batch_norm_participant replicate(caf::actor_system& system,
+                                          sync_options options,
+                                          callback_context& context,
+                                          std::int64_t copy_id);
+
+  batch_norm_participant(batch_norm_participant&&) noexcept;
+  batch_norm_participant& operator=(batch_norm_participant&&) noexcept;
+  ~batch_norm_participant();
+
+  /// Sends `message` into the next round and waits for the reply, until the
+  /// round's deadline.
+  /// @throws error with the master's code and text, which names layer, round
+  ///         and the replicas at fault; the round has failed for all.
+  batch_norm_reply run(batch_norm_message message);
+
+  /// Tells the others that this replica cannot do its part of the next round,
+  /// for example because its forward threw: they get `participant_failed` with
+  /// this reason at once, and need not wait for the deadline.
+  void give_up(std::string why);
+
+  [[nodiscard]] std::int64_t copy_id() const noexcept;
+
+  /// How many messages this participant has sent into rounds.
+  [[nodiscard]] std::uint64_t messages_sent() const noexcept;
+
+  /// The master, for participants that are actors or on other nodes; null if
+  /// there is one copy only.
+  [[nodiscard]] const batch_norm_master_actor& master() const noexcept;
+
+private:
+  struct alone {};
+  using owner =
+      std::unique_ptr<sync_master<batch_norm_message, batch_norm_reply>>;
+  using pipe = slave_pipe<batch_norm_message, batch_norm_reply>;
+
+  std::int64_t copy_id_ = 0;
+  std::uint64_t messages_sent_ = 0;
+  batch_norm_master_actor master_;
+  std::variant<alone, owner, pipe> role_;
+};
+
+} // namespace syncnorm

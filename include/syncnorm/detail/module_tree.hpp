@@ -1,0 +1,118 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <unordered_map>
+#include <vector>
+
+// What `execute_replication_callbacks` knows of a tree of modules, whatever
+// their type.
+
+namespace syncnorm::detail {
+
+/// A place in a tree of modules.
+struct module_node {
+  /// For example `"features.3"`; empty for the root.
+  std::string path;
+  /// The module's kind.
+  std::string kind;
+  /// The names of its children, in order.
+  std::vector<std::string> children;
+  void* module = nullptr;
+  /// The first place, in the order of the walk, where the same module stands.
+  std::size_t first_seen = 0;
+};
+
+/// The places of a tree, parents before their children.
+using module_list = std::vector<module_node>;
+
+/// @throws error `invalid_argument`.
+[[noreturn]] void throw_published_twice(const std::string& path);
+[[noreturn]] void throw_not_published(const std::string& path, bool other_type);
+[[noreturn]] void throw_null_copy(std::size_t copy);
+[[noreturn]] void throw_null_child(const std::string& path);
+
+/// Returns if all trees have the shape of the first.
+/// @throws error `invalid_argument` that names the first difference, or that
+///         there is no tree.
+void require_same_shape(std::span<const module_list> trees);
+
+/// Sees to it that no module's callback runs twice.
+class callback_log {
+public:
+  /// @throws error `invalid_argument` if the callback of that module has run.
+  void require_new(const module_node& node, std::size_t copy) const;
+
+  void add(const module_node& node, std::size_t copy);
+
+  /// Those whose callback has run, in that order.
+  [[nodiscard]] const std::vector<void*>& modules() const noexcept {
+    return modules_;
+  }
+
+private:
+  std::vector<void*> modules_;
+  std::unordered_map<const void*, std::size_t> copy_of_;
+};
+
+/// Appends the places of the tree below `m`, a child of the place `parent`
+/// called `name`.
+template <class Module, class Traits>
+void list_tree(Module& m, std::string path, module_list& out,
+               std::unordered_map<const void*, std::size_t>& seen) {
+  auto here = out.size();
+  auto first_seen = seen.try_emplace(&m, here).first->second;
+  auto children = Traits::children(m);
+  auto& node = out.emplace_back();
+  node = {path, Traits::name(m), {}, &m, first_seen};
+  for (auto& [name, child] : children)
+    node.children.push_back(name);
+  if (first_seen != here)
+    return;
+  for (auto& [name, child] : children) {
+    auto child_path = path.empty() ? name : path + '.' + name;
+    if (child == nullptr)
+      throw_null_child(child_path);
+    list_tree<Module, Traits>(*child, child_path, out, seen);
+  }
+}
+
+template <class Module, class Traits>
+std::vector<module_list> list_trees(std::span<Module* const> roots) {
+  std::vector<module_list> result;
+  for (auto* root : roots) {
+    if (root == nullptr)
+      throw_null_copy(result.size());
+    std::unordered_map<const void*, std::size_t> seen;
+    list_tree<Module, Traits>(*root, {}, result.emplace_back(), seen);
+  }
+  return result;
+}
+
+/// Returns `m` as a `Target`, or null if it is none.
+template <class Target, class Module>
+Target* cast_to([[maybe_unused]] Module& m) {
+  if constexpr (std::is_polymorphic_v<Module>)
+    return dynamic_cast<Target*>(&m);
+  else
+    return nullptr;
+}
+
+/// The addresses of what the elements of `owners` point to.
+template <class Owners>
+auto pointers_to(const Owners& owners) {
+  using module = std::remove_reference_t<decltype(**owners.begin())>;
+  std::vector<module*> result;
+  for (const auto& owner : owners)
+    result.push_back(owner ? &*owner : nullptr);
+  return result;
+}
+
+template <class Module>
+std::span<Module* const> view_of(const std::vector<Module*>& pointers) {
+  return pointers;
+}
+
+} // namespace syncnorm::detail

@@ -1,0 +1,67 @@
+#pragma once
+
+#include "syncnorm/tensor_view.hpp"
+
+#include <memory>
+#include <span>
+
+// DLPack's header, <dlpack/dlpack.h>, is for the caller to include: syncnorm
+// needs it to be built only.
+struct DLManagedTensor;
+
+namespace syncnorm {
+
+/// Returns a view of what lies in a DLPack tensor, without a copy and without
+/// taking it over: the tensor must outlive the view.
+///
+/// The shape is [N, C] or [N, C, spatial...]. The format is read from the
+/// strides: channels-first if the spatial elements of a channel lie dense and
+/// the channels behind each other (or strides are null), channels-last if the
+/// channels of each spatial element do. Samples may lie apart. A size of 1 may
+/// have any stride. Where both formats fit, channels-first is returned.
+///
+/// Memory of `kDLCPU` and `kDLCUDAHost` is `cpu`, of `kDLCUDA` and
+/// `kDLCUDAManaged` `cuda:device_id`. Types are `kDLFloat` of 16, 32 and 64
+/// bits and `kDLBfloat` of 16 bits, one lane.
+///
+/// @throws error `dtype_mismatch`, `device_mismatch` (a device of another
+///         kind), `shape_mismatch` (fewer than two dimensions, strides of
+///         neither format), or `invalid_argument` (null or misaligned data, a
+///         negative size, no channel).
+[[nodiscard]] tensor_view view_of(const DLManagedTensor& tensor);
+
+/// A DLPack tensor that was taken over: its deleter is called when this object
+/// goes, from the thread that lets go of it.
+class dlpack_tensor {
+public:
+  /// Takes `tensor` over.
+  /// @throws error as `view_of`, and `invalid_argument` for null; then the
+  ///         tensor still belongs to the caller.
+  explicit dlpack_tensor(DLManagedTensor* tensor);
+
+  [[nodiscard]] const tensor_view& view() const noexcept {
+    return view_;
+  }
+
+private:
+  struct deleter {
+    void operator()(DLManagedTensor* tensor) const noexcept;
+  };
+
+  tensor_view view_;
+  std::unique_ptr<DLManagedTensor, deleter> tensor_;
+};
+
+/// Returns a DLPack tensor of the memory of `view`, for somebody else. Whoever
+/// takes it over calls its deleter, which lets go of `owner`.
+///
+/// @param owner keeps the memory; may be null if something else does.
+/// @param sizes `[N, C, spatial...]` of the tensor, whose spatial sizes the
+///              view does not know; empty: `[N, C]` if S is 1, else
+///              `[N, C, S]`.
+/// @throws error `shape_mismatch` if `sizes` are not those of the view.
+[[nodiscard]] DLManagedTensor*
+to_dlpack(const tensor_view& view, std::shared_ptr<void> owner,
+          std::span<const std::int64_t> sizes = {});
+
+} // namespace syncnorm

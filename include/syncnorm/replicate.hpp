@@ -1,0 +1,199 @@
+#pragma once
+
+#include "syncnorm/detail/module_tree.hpp"
+#include "syncnorm/error.hpp"
+
+#include <any>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <typeinfo>
+#include <utility>
+#include <vector>
+
+namespace syncnorm {
+
+/// What the copies of one sub-module share while they are told that they are
+/// copies: copy 0 publishes something, as a rule the handle of its master, and
+/// the others read it. One thread uses it at a time.
+class callback_context {
+public:
+  /// @param path   names the sub-module inside the tree; empty for the root.
+  /// @param copies how many copies of it there are: 1 or more.
+  callback_context(std::string path, std::int64_t copies)
+      : path_{std::move(path)},
+        copies_{copies} {}
+
+  /// The sub-module's place in the tree, for example `"features.3"`; empty for
+  /// the root.
+  [[nodiscard]] const std::string& path() const noexcept {
+    return path_;
+  }
+
+  /// Number of copies, the master copy included.
+  [[nodiscard]] std::int64_t copies() const noexcept {
+    return copies_;
+  }
+
+  /// Publishes `value` for the copies whose callbacks run later.
+  /// @throws error `invalid_argument` if something was published before: the
+  ///         callback of copy 0 has run twice.
+  template <class T>
+  void publish(T value) {
+    if (published_.has_value())
+      detail::throw_published_twice(path_);
+    published_ = std::move(value);
+  }
+
+  /// Returns what copy 0 published.
+  /// @throws error `invalid_argument` if it published nothing, or something of
+  ///         another type.
+  template <class T>
+  [[nodiscard]] const T& published() const {
+    const auto* value = std::any_cast<T>(&published_);
+    if (value == nullptr)
+      detail::throw_not_published(path_, published_.has_value());
+    return *value;
+  }
+
+private:
+  std::string path_;
+  std::int64_t copies_;
+  std::any published_;
+};
+
+/// A module with something to do when it becomes one of several copies. Modules
+/// that are reached by pointers to a polymorphic base derive from it; for other
+/// types a member function of the same name is enough.
+class replicable {
+public:
+  replicable() = default;
+  replicable(const replicable&) = default;
+  replicable& operator=(const replicable&) = default;
+  virtual ~replicable() = default;
+
+  /// Called once for each copy, for copy 0 first.
+  virtual void on_data_parallel_replicate(callback_context& context,
+                                          std::int64_t copy_id) = 0;
+
+  /// Called when the copies are to stand alone again, for example to be
+  /// replicated anew after an error.
+  virtual void on_data_parallel_release() {}
+};
+
+/// How `execute_replication_callbacks` walks a tree of `Module`. The general
+/// template takes types with these members:
+///
+///     m.name()      of the module's kind, e.g. "BatchNorm2d"; a string
+///     m.children()  a range of pairs (name, pointer to Module), in order
+///     m.on_data_parallel_replicate(context, copy_id)   where there is one
+///     m.on_data_parallel_release()                     where there is one
+///
+/// and, if Module is polymorphic, finds the last two by `replicable` as well.
+/// Specialize it for a type that is not yours.
+template <class Module>
+struct module_traits {
+  /// Names the kind of `m`: copies of one sub-module must be of one kind.
+  static std::string name(const Module& m) {
+    return std::string{m.name()};
+  }
+
+  /// The sub-modules of `m` with their names, in order.
+  static std::vector<std::pair<std::string, Module*>> children(Module& m) {
+    std::vector<std::pair<std::string, Module*>> result;
+    for (auto&& [name, child] : m.children())
+      result.emplace_back(std::string{name}, child ? &*child : nullptr);
+    return result;
+  }
+
+  /// Runs the callback of `m`. Returns whether it has one.
+  static bool replicate(Module& m, callback_context& context,
+                        std::int64_t copy_id) {
+    if constexpr (requires { m.on_data_parallel_replicate(context, copy_id); })
+      return m.on_data_parallel_replicate(context, copy_id), true;
+    else if (auto* listener = detail::cast_to<replicable>(m))
+      return listener->on_data_parallel_replicate(context, copy_id), true;
+    return false;
+  }
+
+  /// Undoes `replicate`.
+  static void release(Module& m) {
+    if constexpr (requires { m.on_data_parallel_release(); })
+      m.on_data_parallel_release();
+    else if (auto* listener = detail::cast_to<replicable>(m))
+      listener->on_data_parallel_release();
+  }
+};
+
+namespace detail {
+
+template <class Module>
+void execute_callbacks(std::span<Module* const> copies) {
+  using traits = module_traits<Module>;
+  auto trees = list_trees<Module, traits>(copies);
+  require_same_shape(trees);
+  std::vector<callback_context> contexts;
+  for (const auto& node : trees[0])
+    contexts.emplace_back(node.path, static_cast<std::int64_t>(trees.size()));
+  callback_log log;
+  try {
+    for (std::size_t copy = 0; copy < trees.size(); ++copy)
+      for (std::size_t i = 0; i < contexts.size(); ++i) {
+        auto& node = trees[copy][i];
+        if (node.first_seen != i)
+          continue;
+        log.require_new(node, copy);
+        if (traits::replicate(*static_cast<Module*>(node.module), contexts[i],
+                              static_cast<std::int64_t>(copy)))
+          log.add(node, copy);
+      }
+  } catch (...) {
+    for (auto* module : log.modules())
+      traits::release(*static_cast<Module*>(module));
+    throw;
+  }
+}
+
+} // namespace detail
+
+/// Tells the sub-modules of `copies`, trees of one shape, that they are copies
+/// of each other: makes a `callback_context` for each sub-module and calls
+/// `on_data_parallel_replicate(context, copy_id)` on those that have it; on all
+/// of copy 0 first, then of copy 1, and so on, parents before their children. A
+/// sub-module that stands in several places of its tree is called once.
+///
+/// @param copies the roots, a range of pointers of any kind, for example
+///               `std::vector<std::shared_ptr<Module>>`; the position is the
+///               copy's identifier. The trees must not share a sub-module that
+///               has the callback.
+/// @throws error `invalid_argument` before the first callback, if there are no
+///         copies, if one is null, or if two differ; it names the first
+///         difference: copy, path, what was expected and what was found.
+/// @throws error `invalid_argument` if copies share a sub-module whose callback
+///         would so run twice; and whatever a callback throws. Then those
+///         that were called are released again.
+template <class Copies>
+void execute_replication_callbacks(const Copies& copies) {
+  auto roots = detail::pointers_to(copies);
+  detail::execute_callbacks(detail::view_of(roots));
+}
+
+/// Undoes `execute_replication_callbacks`: calls `on_data_parallel_release` on
+/// every sub-module of every copy that has it, once. After an error in a
+/// forward or backward pass the copies are released, then replicated again.
+/// Does not compare the trees.
+/// @throws error `invalid_argument` if a copy is null.
+template <class Copies>
+void release_replicas(const Copies& copies) {
+  auto roots = detail::pointers_to(copies);
+  using module = std::remove_pointer_t<typename decltype(roots)::value_type>;
+  using traits = module_traits<module>;
+  for (auto& tree : detail::list_trees<module, traits>(detail::view_of(roots)))
+    for (std::size_t i = 0; i < tree.size(); ++i)
+      if (tree[i].first_seen == i)
+        traits::release(*static_cast<module*>(tree[i].module));
+}
+
+} // namespace syncnorm

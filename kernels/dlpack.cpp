@@ -1,0 +1,177 @@
+#include "syncnorm/dlpack.hpp"
+
+#include "kernels/validate.hpp"
+
+#include <dlpack/dlpack.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <vector>
+
+namespace syncnorm {
+
+namespace {
+
+using sizes_type = std::span<const std::int64_t>;
+
+dtype type_of(const DLDataType& type) {
+  if (type.lanes == 1 && type.code == kDLFloat) {
+    if (type.bits == 16)
+      return dtype::float16;
+    if (type.bits == 32)
+      return dtype::float32;
+    if (type.bits == 64)
+      return dtype::float64;
+  }
+  if (type.lanes == 1 && type.code == kDLBfloat && type.bits == 16)
+    return dtype::bfloat16;
+  fail(errc::dtype_mismatch, "view_of", "tensor.dtype",
+       "a float of 16, 32 or 64 bits or a bfloat of 16, one lane",
+       fmt::format("code {}, {} bits, {} lanes", type.code, type.bits,
+                   type.lanes));
+}
+
+device device_of(const DLDevice& where) {
+  switch (where.device_type) {
+  case kDLCPU:
+  case kDLCUDAHost:
+    return {};
+  case kDLCUDA:
+  case kDLCUDAManaged:
+    return {device_type::cuda, where.device_id};
+  default:
+    fail(errc::device_mismatch, "view_of", "tensor.device",
+         "memory of a CPU or a CUDA device",
+         fmt::format("device type {}", int(where.device_type)));
+  }
+}
+
+/// The strides of `sizes` in `format`, without gaps.
+std::vector<std::int64_t> dense_strides(sizes_type sizes,
+                                        memory_format format) {
+  std::vector<std::int64_t> result(sizes.size());
+  auto last = format == memory_format::channels_last;
+  std::int64_t step = last ? sizes[1] : 1;
+  for (auto i = sizes.size(); i-- > 2;) {
+    result[i] = step;
+    step *= sizes[i];
+  }
+  result[1] = last ? 1 : step;
+  result[0] = last ? step : step * sizes[1];
+  return result;
+}
+
+/// Whether `strides` are those of `format`; of the samples' only that they do
+/// not overlap.
+bool has_format(sizes_type sizes, sizes_type strides, memory_format format) {
+  auto expected = dense_strides(sizes, format);
+  for (std::size_t i = 1; i < sizes.size(); ++i)
+    if (sizes[i] != 1 && strides[i] != expected[i])
+      return false;
+  return sizes[0] == 1 || strides[0] >= expected[0];
+}
+
+tensor_layout layout_of(const DLTensor& tensor) {
+  if (tensor.ndim < 2 || tensor.shape == nullptr)
+    fail(errc::shape_mismatch, "view_of", "tensor",
+         "[N, C] or [N, C, spatial...]",
+         fmt::format("{} dimensions", tensor.ndim));
+  sizes_type sizes{tensor.shape, std::size_t(tensor.ndim)};
+  auto type = type_of(tensor.dtype);
+  auto where = device_of(tensor.device);
+  auto layout = make_layout(type, sizes, memory_format::channels_first, where);
+  if (tensor.strides == nullptr || layout.sample_stride == 0
+      || layout.shape.samples == 0)
+    return layout;
+  sizes_type strides{tensor.strides, sizes.size()};
+  for (auto format :
+       {memory_format::channels_first, memory_format::channels_last}) {
+    if (!has_format(sizes, strides, format))
+      continue;
+    layout.format = format;
+    if (sizes[0] > 1)
+      layout.sample_stride = strides[0];
+    return layout;
+  }
+  fail(errc::shape_mismatch, "view_of", "tensor.strides",
+       fmt::format("dense channels-first or channels-last strides for [{}]",
+                   fmt::join(sizes, ", ")),
+       fmt::format("[{}]", fmt::join(strides, ", ")));
+}
+
+/// What a tensor handed out by `to_dlpack` consists of.
+struct exported {
+  DLManagedTensor tensor{};
+  std::vector<std::int64_t> sizes;
+  std::vector<std::int64_t> strides;
+  std::shared_ptr<void> owner;
+};
+
+DLDataType dlpack_type(dtype type) {
+  auto code = type == dtype::bfloat16 ? kDLBfloat : kDLFloat;
+  return {std::uint8_t(code), std::uint8_t(8 * size_of(type)), 1};
+}
+
+std::vector<std::int64_t> sizes_of(const tensor_view& view, sizes_type sizes) {
+  auto [n, c, s] = view.shape();
+  if (!sizes.empty()) {
+    auto given = make_layout(view.type(), sizes, view.format());
+    if (given.shape != view.shape())
+      fail(errc::shape_mismatch, "to_dlpack", "sizes",
+           fmt::format("the view's [N, C, S] = {}", to_string(view.shape())),
+           to_string(given.shape));
+    return {sizes.begin(), sizes.end()};
+  }
+  if (s == 1)
+    return {n, c};
+  return {n, c, s};
+}
+
+} // namespace
+
+tensor_view view_of(const DLManagedTensor& tensor) {
+  const auto& inner = tensor.dl_tensor;
+  auto layout = layout_of(inner);
+  auto* data = static_cast<std::byte*>(inner.data);
+  if (data != nullptr)
+    data += inner.byte_offset;
+  return {data, layout};
+}
+
+dlpack_tensor::dlpack_tensor(DLManagedTensor* tensor) {
+  if (tensor == nullptr)
+    fail(errc::invalid_argument, "dlpack_tensor", "tensor", "a pointer",
+         "null");
+  view_ = view_of(*tensor);
+  tensor_.reset(tensor);
+}
+
+void dlpack_tensor::deleter::operator()(
+    DLManagedTensor* tensor) const noexcept {
+  if (tensor->deleter != nullptr)
+    tensor->deleter(tensor);
+}
+
+DLManagedTensor* to_dlpack(const tensor_view& view, std::shared_ptr<void> owner,
+                           sizes_type sizes) {
+  auto result = std::make_unique<exported>();
+  result->sizes = sizes_of(view, sizes);
+  result->strides = dense_strides(result->sizes, view.format());
+  result->strides[0] = view.sample_stride();
+  result->owner = std::move(owner);
+  auto on_cpu = view.where().type == device_type::cpu;
+  auto& inner = result->tensor.dl_tensor;
+  inner.data = view.data();
+  inner.device = {on_cpu ? kDLCPU : kDLCUDA, on_cpu ? 0 : view.where().index};
+  inner.ndim = int(result->sizes.size());
+  inner.dtype = dlpack_type(view.type());
+  inner.shape = result->sizes.data();
+  inner.strides = result->strides.data();
+  result->tensor.manager_ctx = result.get();
+  result->tensor.deleter = [](DLManagedTensor* self) {
+    delete static_cast<exported*>(self->manager_ctx);
+  };
+  return &result.release()->tensor;
+}
+
+} // namespace syncnorm

@@ -1,0 +1,427 @@
+// Every bad argument is refused with its code, the operation's and the
+// argument's name, before anything is written.
+
+#include "syncnorm/batch_norm.hpp"
+#include "syncnorm/error.hpp"
+#include "tests/kernels/cases.hpp"
+
+#include <doctest/doctest.h>
+
+#include <limits>
+#include <string>
+
+using namespace syncnorm;
+using namespace syncnorm::test;
+
+namespace {
+
+constexpr auto wide = dtype::float64;
+constexpr device gpu{device_type::cuda, 0};
+constexpr auto not_a_number = std::numeric_limits<double>::quiet_NaN();
+constexpr auto infinity = std::numeric_limits<double>::infinity();
+
+template <class T>
+T* moved(T* p, std::ptrdiff_t bytes) {
+  using byte_type =
+      std::conditional_t<std::is_const_v<T>, const std::byte, std::byte>;
+  return static_cast<T*>(static_cast<void*>(const_cast<std::byte*>(
+      reinterpret_cast<byte_type*>(const_cast<std::remove_const_t<T>*>(p))
+      + bytes)));
+}
+
+/// All arguments of all operations, good ones. A test breaks one of them.
+struct arguments {
+  static constexpr std::int64_t count = 5;
+
+  tensor_layout layout{dtype::float32, {2, count, 6}, {}, 30, {}};
+  tensor x_memory{layout, random_values(layout.shape, 1)};
+  tensor y_memory{layout};
+  tensor residual_memory{layout};
+  channel_array in_memory{dtype::float32, random_channels(count, 2, 1, 2)};
+  channel_array first_memory{dtype::float32, count};
+  channel_array second_memory{dtype::float32, count};
+  guarded_memory mask_memory{64};
+  scratch_memory scratch_memory_{4096};
+
+  execution run;
+  const_tensor_view x{x_memory.view()};
+  const_tensor_view dy{x_memory.view()};
+  tensor_view y{y_memory.view()};
+  void* in = in_memory.data();
+  void* first = first_memory.data();
+  void* second = second_memory.data();
+  workspace scratch{scratch_memory_.get()};
+  moments_view moments{7, first, second, count, dtype::float32, {}};
+  const_moments_view part{3, in, in, count, dtype::float32, {}};
+  channel_parameters parameters{in, in, in, in};
+  running_statistics statistics{in, in};
+  fused_tail tail{nullptr, true,
+                  reinterpret_cast<std::uint8_t*>(mask_memory.data())};
+  const std::uint8_t* mask = tail.mask;
+  backward_sums sums{first, second, nullptr, nullptr};
+  total_sums totals{in, in, 12};
+  void* residual_grad = residual_memory.view().data();
+  finalize_options options;
+  running_view running;
+  double eps = 1e-5;
+  eps_mode mode = eps_mode::plus;
+
+  [[nodiscard]] bool untouched() const {
+    return y_memory.untouched() && residual_memory.untouched()
+           && first_memory.untouched() && second_memory.untouched()
+           && mask_memory.untouched() && moments.count == 7;
+  }
+};
+
+struct operation {
+  const char* name;
+  void (*call)(arguments& a);
+};
+
+const operation batch_moments_op{
+    "batch_moments",
+    [](arguments& a) { batch_moments(a.run, a.x, a.moments, a.scratch); }};
+const operation merge_op{
+    "merge_moments", [](arguments& a) {
+      merge_moments(a.run, std::vector{a.part, a.part}, a.moments);
+    }};
+const operation finalize_op{"finalize_moments", [](arguments& a) {
+                              finalize_moments(a.run, a.part, a.options,
+                                               a.first, a.second, a.running);
+                            }};
+const operation normalize_op{"normalize", [](arguments& a) {
+                               normalize(a.run, a.x, a.parameters, a.y, a.tail);
+                             }};
+const operation normalize_eval_op{"normalize_eval", [](arguments& a) {
+                                    normalize_eval(a.run, a.x, a.statistics,
+                                                   a.eps, a.mode, a.parameters,
+                                                   a.y, a.tail);
+                                  }};
+const operation reduce_op{"backward_reduce", [](arguments& a) {
+                            backward_reduce(a.run, a.dy, a.x, a.parameters,
+                                            a.mask, a.sums, a.scratch);
+                          }};
+const operation input_op{"backward_input", [](arguments& a) {
+                           backward_input(a.run, a.dy, a.x, a.parameters,
+                                          a.totals, a.mask, a.y,
+                                          a.residual_grad);
+                         }};
+const operation input_eval_op{"backward_input_eval", [](arguments& a) {
+                                backward_input_eval(
+                                    a.run, a.dy, a.statistics, a.eps, a.mode,
+                                    a.parameters, a.mask, a.y, a.residual_grad);
+                              }};
+
+const operation all_operations[] = {
+    batch_moments_op,  merge_op,  finalize_op, normalize_op,
+    normalize_eval_op, reduce_op, input_op,    input_eval_op};
+
+/// Breaks the arguments and expects the operation to refuse them.
+template <class Break>
+void refuses(const operation& op, errc code, const char* argument,
+             const Break& broken) {
+  INFO(op.name, ", ", argument, ", ", to_string(code));
+  arguments a;
+  broken(a);
+  try {
+    op.call(a);
+    FAIL_CHECK("no error");
+  } catch (const error& e) {
+    INFO(e.what());
+    CHECK(e.code() == code);
+    auto start = std::string{op.name} + ": " + argument + ": expected ";
+    CHECK(std::string{e.what()}.rfind(start, 0) == 0);
+    CHECK(std::string{e.what()}.find(", got ") != std::string::npos);
+  }
+  CHECK(a.untouched());
+}
+
+/// A view of the same memory with another layout.
+template <class Change>
+const_tensor_view changed(const const_tensor_view& view, const Change& change) {
+  auto layout = view.layout();
+  change(layout);
+  return {view.data(), layout};
+}
+
+template <class Change>
+tensor_view changed(const tensor_view& view, const Change& change) {
+  auto layout = view.layout();
+  change(layout);
+  return {view.data(), layout};
+}
+
+const auto other_shape = [](tensor_layout& l) { l.shape.spatial = 3; };
+const auto other_format = [](tensor_layout& l) {
+  l.format = memory_format::channels_last;
+};
+const auto other_type = [](tensor_layout& l) { l.type = dtype::bfloat16; };
+const auto other_device = [](tensor_layout& l) { l.where = gpu; };
+const auto other_stride = [](tensor_layout& l) { l.sample_stride += 1; };
+
+} // namespace
+
+TEST_CASE("good arguments are refused by no operation") {
+  for (const auto& op : all_operations) {
+    arguments a;
+    CHECK_NOTHROW(op.call(a));
+  }
+}
+
+TEST_CASE("every operation refuses a bad execution") {
+  for (const auto& op : all_operations) {
+    refuses(op, errc::invalid_argument, "run.where",
+            [](auto& a) { a.run.where.index = -1; });
+    refuses(op, errc::invalid_argument, "run.where",
+            [](auto& a) { a.run.where.type = device_type{9}; });
+    static constexpr parallel_for no_function{nullptr, nullptr, 2};
+    refuses(op, errc::invalid_argument, "run.split->run",
+            [](auto& a) { a.run.split = &no_function; });
+    static constexpr parallel_for no_parts{
+        [](void*, std::int64_t, parallel_for::body_type, void*) {}, nullptr, 0};
+    refuses(op, errc::invalid_argument, "run.split->parts",
+            [](auto& a) { a.run.split = &no_parts; });
+  }
+}
+
+TEST_CASE("every operation refuses a tensor that is none") {
+  auto no_tensor = [](auto& a) {
+    a.x = {};
+    a.dy = {};
+  };
+  for (const auto& op :
+       {batch_moments_op, normalize_op, normalize_eval_op, reduce_op})
+    refuses(op, errc::invalid_argument, "x", no_tensor);
+  for (const auto& op : {input_op, input_eval_op})
+    refuses(op, errc::invalid_argument, "dy", no_tensor);
+}
+
+TEST_CASE("batch_moments refuses what does not fit together") {
+  const auto& op = batch_moments_op;
+  refuses(op, errc::device_mismatch, "x",
+          [](auto& a) { a.x = changed(a.x, other_device); });
+  refuses(op, errc::shape_mismatch, "out",
+          [](auto& a) { a.moments.channels = 4; });
+  refuses(op, errc::shape_mismatch, "out",
+          [](auto& a) { a.moments.channels = -1; });
+  refuses(op, errc::dtype_mismatch, "out",
+          [](auto& a) { a.moments.type = dtype::float16; });
+  refuses(op, errc::dtype_mismatch, "out", [](auto& a) {
+    a.x = changed(a.x, [](auto& l) {
+      l.type = wide;
+      l.shape.spatial = 3;
+    });
+  });
+  refuses(op, errc::device_mismatch, "out",
+          [](auto& a) { a.moments.where = gpu; });
+  refuses(op, errc::invalid_argument, "out.mean",
+          [](auto& a) { a.moments.mean = nullptr; });
+  refuses(op, errc::invalid_argument, "out.m2",
+          [](auto& a) { a.moments.m2 = nullptr; });
+  refuses(op, errc::invalid_argument, "out.m2",
+          [](auto& a) { a.moments.m2 = moved(a.second, 1); });
+  refuses(op, errc::invalid_argument, "out.m2",
+          [](auto& a) { a.moments.m2 = moved(a.first, 4); });
+}
+
+TEST_CASE("a reduction refuses a workspace that does not do") {
+  for (const auto& op : {batch_moments_op, reduce_op}) {
+    refuses(op, errc::workspace_too_small, "scratch", [](auto& a) {
+      a.scratch.bytes = batch_moments_workspace(a.layout) - 1;
+    });
+    refuses(op, errc::workspace_too_small, "scratch",
+            [](auto& a) { a.scratch = {}; });
+    refuses(op, errc::invalid_argument, "scratch",
+            [](auto& a) { a.scratch.data = nullptr; });
+    refuses(op, errc::invalid_argument, "scratch",
+            [](auto& a) { a.scratch.data = moved(a.scratch.data, 8); });
+  }
+}
+
+TEST_CASE("merge_moments refuses parts that cannot be merged") {
+  const auto& op = merge_op;
+  refuses(op, errc::shape_mismatch, "parts[0]",
+          [](auto& a) { a.part.channels = 4; });
+  refuses(op, errc::dtype_mismatch, "parts[0]", [](auto& a) {
+    a.part.type = wide;
+    a.part.mean = a.part.m2 = a.scratch.data;
+  });
+  refuses(op, errc::dtype_mismatch, "parts[0]",
+          [](auto& a) { a.part.type = dtype::bfloat16; });
+  refuses(op, errc::device_mismatch, "parts[0]",
+          [](auto& a) { a.part.where = gpu; });
+  refuses(op, errc::invalid_argument, "parts[0]",
+          [](auto& a) { a.part.count = -1; });
+  refuses(op, errc::invalid_argument, "parts[0].mean",
+          [](auto& a) { a.part.mean = nullptr; });
+  refuses(op, errc::invalid_argument, "parts[0].m2",
+          [](auto& a) { a.part.m2 = moved(a.in, 2); });
+  refuses(op, errc::invalid_argument, "parts[1]", [](auto& a) {
+    a.part.count = std::numeric_limits<std::int64_t>::max() / 2 + 1;
+  });
+  refuses(op, errc::invalid_argument, "parts[0]",
+          [](auto& a) { a.part.mean = moved(a.first, 4); });
+  refuses(op, errc::invalid_argument, "parts[1]", [](auto& a) {
+    a.part.mean = a.first;
+    a.part.m2 = a.second;
+  });
+  refuses(op, errc::invalid_argument, "out.mean",
+          [](auto& a) { a.moments.mean = nullptr; });
+  refuses({"merge_moments",
+           [](arguments& a) { merge_moments(a.run, {}, a.moments); }},
+          errc::invalid_argument, "parts", [](auto&) {});
+}
+
+TEST_CASE("finalize_moments refuses options and arrays that do not do") {
+  const auto& op = finalize_op;
+  refuses(op, errc::invalid_argument, "total",
+          [](auto& a) { a.part.count = -2; });
+  refuses(op, errc::shape_mismatch, "total",
+          [](auto& a) { a.part.channels = 0; });
+  refuses(op, errc::device_mismatch, "total",
+          [](auto& a) { a.part.where = gpu; });
+  for (auto eps : {-1e-9, not_a_number, infinity})
+    refuses(op, errc::invalid_argument, "eps",
+            [eps](auto& a) { a.options.eps = eps; });
+  for (auto momentum : {-0.1, 1.1, not_a_number})
+    refuses(op, errc::invalid_argument, "options.momentum",
+            [momentum](auto& a) { a.options.momentum = momentum; });
+  refuses(op, errc::invalid_argument, "options.mode",
+          [](auto& a) { a.options.mode = eps_mode{7}; });
+  refuses(op, errc::invalid_argument, "mean",
+          [](auto& a) { a.first = nullptr; });
+  refuses(op, errc::invalid_argument, "inv_std",
+          [](auto& a) { a.second = nullptr; });
+  refuses(op, errc::invalid_argument, "inv_std",
+          [](auto& a) { a.second = a.first; });
+  refuses(op, errc::invalid_argument, "inv_std",
+          [](auto& a) { a.second = moved(a.second, 2); });
+  refuses(op, errc::invalid_argument, "running",
+          [](auto& a) { a.running.mean = a.scratch.data; });
+  refuses(op, errc::invalid_argument, "running",
+          [](auto& a) { a.running.var = a.scratch.data; });
+  refuses(op, errc::invalid_argument, "running.var", [](auto& a) {
+    a.running.mean = a.scratch.data;
+    a.running.var = moved(a.scratch.data, 2);
+  });
+}
+
+TEST_CASE("the forward passes refuse what does not fit together") {
+  for (const auto& op : {normalize_op, normalize_eval_op}) {
+    refuses(op, errc::shape_mismatch, "y",
+            [](auto& a) { a.y = changed(a.y, other_shape); });
+    refuses(op, errc::shape_mismatch, "y",
+            [](auto& a) { a.y = changed(a.y, other_format); });
+    refuses(op, errc::dtype_mismatch, "y",
+            [](auto& a) { a.y = changed(a.y, other_type); });
+    refuses(op, errc::device_mismatch, "y",
+            [](auto& a) { a.y = changed(a.y, other_device); });
+    refuses(op, errc::invalid_argument, "y",
+            [](auto& a) { a.x = changed(a.y, other_stride); });
+    refuses(op, errc::invalid_argument, "tail.residual",
+            [](auto& a) { a.tail.residual = moved(a.residual_grad, 2); });
+    refuses(op, errc::invalid_argument, "tail.mask",
+            [](auto& a) { a.tail.mask += 4; });
+    refuses(op, errc::invalid_argument, "tail.mask",
+            [](auto& a) { a.tail.relu = false; });
+    refuses(op, errc::invalid_argument, "parameters.weight",
+            [](auto& a) { a.parameters.weight = moved(a.in, 1); });
+    refuses(op, errc::invalid_argument, "parameters.bias",
+            [](auto& a) { a.parameters.bias = moved(a.in, 1); });
+  }
+  refuses(normalize_op, errc::invalid_argument, "parameters.mean",
+          [](auto& a) { a.parameters.mean = nullptr; });
+  refuses(normalize_op, errc::invalid_argument, "parameters.inv_std",
+          [](auto& a) { a.parameters.inv_std = nullptr; });
+  refuses(normalize_eval_op, errc::invalid_argument, "statistics.mean",
+          [](auto& a) { a.statistics.mean = nullptr; });
+}
+
+TEST_CASE("evaluation refuses statistics and epsilons that do not do") {
+  for (const auto& op : {normalize_eval_op, input_eval_op}) {
+    refuses(op, errc::invalid_argument, "statistics.var",
+            [](auto& a) { a.statistics.var = nullptr; });
+    refuses(op, errc::invalid_argument, "eps", [](auto& a) { a.eps = -1; });
+    refuses(op, errc::invalid_argument, "mode",
+            [](auto& a) { a.mode = eps_mode{2}; });
+  }
+}
+
+TEST_CASE("backward_reduce refuses what does not fit together") {
+  const auto& op = reduce_op;
+  refuses(op, errc::shape_mismatch, "dy",
+          [](auto& a) { a.dy = changed(a.dy, other_shape); });
+  refuses(op, errc::dtype_mismatch, "dy",
+          [](auto& a) { a.dy = changed(a.dy, other_type); });
+  refuses(op, errc::device_mismatch, "dy",
+          [](auto& a) { a.dy = changed(a.dy, other_device); });
+  refuses(op, errc::invalid_argument, "mask",
+          [](auto& a) { a.mask = moved(a.mask, 2); });
+  refuses(op, errc::invalid_argument, "parameters.mean",
+          [](auto& a) { a.parameters.mean = nullptr; });
+  refuses(op, errc::invalid_argument, "parameters.inv_std", [](auto& a) {
+    a.parameters.inv_std = nullptr;
+    a.sums.weight_grad = a.scratch.data;
+  });
+  refuses(op, errc::invalid_argument, "out.sum_dy",
+          [](auto& a) { a.sums.sum_dy = nullptr; });
+  refuses(op, errc::invalid_argument, "out.sum_dy_xmu",
+          [](auto& a) { a.sums.sum_dy_xmu = nullptr; });
+  refuses(op, errc::invalid_argument, "out.weight_grad",
+          [](auto& a) { a.sums.weight_grad = moved(a.first, 2); });
+  refuses(op, errc::invalid_argument, "out.bias_grad",
+          [](auto& a) { a.sums.bias_grad = moved(a.first, 2); });
+}
+
+TEST_CASE("the input's gradient refuses what does not fit together") {
+  for (const auto& op : {input_op, input_eval_op}) {
+    refuses(op, errc::shape_mismatch, "dx",
+            [](auto& a) { a.y = changed(a.y, other_shape); });
+    refuses(op, errc::dtype_mismatch, "dx",
+            [](auto& a) { a.y = changed(a.y, other_type); });
+    refuses(op, errc::device_mismatch, "dx",
+            [](auto& a) { a.y = changed(a.y, other_device); });
+    refuses(op, errc::invalid_argument, "dx",
+            [](auto& a) { a.dy = changed(a.y, other_stride); });
+    refuses(op, errc::invalid_argument, "mask",
+            [](auto& a) { a.mask = moved(a.mask, 1); });
+    refuses(op, errc::invalid_argument, "residual_grad",
+            [](auto& a) { a.residual_grad = a.y.data(); });
+    refuses(op, errc::invalid_argument, "residual_grad",
+            [](auto& a) { a.residual_grad = moved(a.residual_grad, 1); });
+    refuses(op, errc::invalid_argument, "residual_grad", [](auto& a) {
+      a.dy = changed(a.dy, [](auto& l) { l.shape.spatial = 5; });
+      a.x = a.dy;
+      a.y = changed(a.y, [](auto& l) {
+        l.shape.spatial = 5;
+        l.sample_stride = 25;
+      });
+      a.residual_grad = const_cast<void*>(a.dy.data());
+    });
+    refuses(op, errc::invalid_argument, "parameters.weight",
+            [](auto& a) { a.parameters.weight = moved(a.in, 1); });
+  }
+  refuses(input_op, errc::shape_mismatch, "x",
+          [](auto& a) { a.x = changed(a.x, other_format); });
+  refuses(input_op, errc::invalid_argument, "parameters.mean",
+          [](auto& a) { a.parameters.mean = nullptr; });
+  refuses(input_op, errc::invalid_argument, "parameters.inv_std",
+          [](auto& a) { a.parameters.inv_std = nullptr; });
+  refuses(input_op, errc::invalid_argument, "sums.sum_dy",
+          [](auto& a) { a.totals.sum_dy = nullptr; });
+  refuses(input_op, errc::invalid_argument, "sums.sum_dy_xmu",
+          [](auto& a) { a.totals.sum_dy_xmu = nullptr; });
+  refuses(input_op, errc::invalid_argument, "sums.count",
+          [](auto& a) { a.totals.count = 11; });
+}
+
+TEST_CASE("a CUDA device is unavailable in a build without its kernels") {
+  if (devices().size() > 1)
+    return;
+  for (const auto& op : all_operations) {
+    arguments a;
+    a.run.where = gpu;
+    CHECK_THROWS_AS(op.call(a), error);
+    CHECK(a.untouched());
+  }
+}

@@ -1,0 +1,198 @@
+#include "syncnorm/moments.hpp"
+
+#include "tests/kernels/cases.hpp"
+#include "tests/kernels/reference.hpp"
+#include "tests/kernels/tolerance.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <limits>
+
+using namespace syncnorm;
+using namespace syncnorm::test;
+
+namespace {
+
+/// The moments of a tensor as `batch_moments` gives them.
+struct result {
+  std::int64_t count = 0;
+  std::vector<double> mean;
+  std::vector<double> m2;
+};
+
+result moments_of(tensor& x, dtype type, const execution& run = {}) {
+  auto layout = x.view().layout();
+  auto channels = layout.shape.channels;
+  channel_array mean{type, channels};
+  channel_array m2{type, channels};
+  scratch_memory scratch{batch_moments_workspace(layout)};
+  moments_view out{-1, mean.data(), m2.data(), channels, type, {}};
+  batch_moments(run, x.view(), out, scratch.get());
+  CHECK(mean.guards_intact());
+  CHECK(m2.guards_intact());
+  CHECK(scratch.guards_intact());
+  CHECK(x.guards_intact());
+  return {out.count, mean.get(), m2.get()};
+}
+
+/// The number of channels whose moments are not those of the reference.
+int wrong_channels(const result& got, const std::vector<channel_moments>& want,
+                   dtype type) {
+  int wrong = 0;
+  for (std::size_t c = 0; c < want.size(); ++c) {
+    auto mean_scale = std::abs(want[c].mean) + want[c].deviation();
+    auto good = near(got.mean[c], {want[c].mean, mean_scale},
+                     tolerance::of("batch_moments: mean", type))
+                && near(got.m2[c], {want[c].m2, want[c].m2},
+                        tolerance::of("batch_moments: m2", type));
+    wrong += good ? 0 : 1;
+  }
+  return wrong;
+}
+
+void check_moments(const layout_case& one) {
+  auto shape = one.layout.shape;
+  tensor x{one.layout, random_values(shape, 1, 0.5, 2), one.skip};
+  auto type = statistics_type(one.layout.type);
+  auto got = moments_of(x, type);
+  CHECK(got.count == shape.per_channel());
+  CHECK(wrong_channels(got, reference_moments(x.get()), one.layout.type) == 0);
+}
+
+} // namespace
+
+TEST_CASE("moments are those of the definition, whatever dtype and layout") {
+  for_each_case(small_shapes, check_moments);
+}
+
+TEST_CASE("moments of tensors that are reduced in slabs are right as well") {
+  for (const auto& shape : large_shapes)
+    for (auto type : {dtype::float32, dtype::float64})
+      for (const auto& one : layouts_of(type, shape)) {
+        INFO(describe(one.layout));
+        check_moments(one);
+      }
+}
+
+TEST_CASE("moments of a half tensor may be asked for in float64") {
+  tensor_layout layout{dtype::bfloat16, {3, 5, 7}, {}, 35, {}};
+  tensor x{layout, random_values(layout.shape, 2)};
+  auto wide = moments_of(x, dtype::float64);
+  auto narrow = moments_of(x, dtype::float32);
+  for (std::size_t c = 0; c < 5; ++c)
+    CHECK(float(wide.mean[c]) == float(narrow.mean[c]));
+}
+
+TEST_CASE("the variance survives a mean far beyond the deviation") {
+  for_each_target([&] {
+    for (auto ratio : {10.0, 1e3, 1e4})
+      for (tensor_shape shape :
+           {tensor_shape{16, 3, 3136}, {64, 8, 49}, {500, 130, 1}})
+        for (const auto& one : layouts_of(dtype::float32, shape)) {
+          INFO(describe(one.layout), ", mean / deviation ", ratio);
+          auto source = random_values(shape, 3, ratio, 1);
+          tensor x{one.layout, source, one.skip};
+          auto got = moments_of(x, dtype::float32);
+          auto want = reference_moments(x.get());
+          CHECK(wrong_channels(got, want, dtype::float32) == 0);
+          for (std::size_t c = 0; c < want.size(); ++c)
+            REQUIRE(std::abs(got.m2[c] / double(want[c].m2) - 1) < 1e-3);
+        }
+  });
+}
+
+TEST_CASE("an outlier that comes first does not spoil the variance") {
+  for_each_target([&] {
+    for (tensor_shape shape : {tensor_shape{4, 3, 4096}, {64, 8, 49}})
+      for (const auto& one : layouts_of(dtype::float32, shape)) {
+        INFO(describe(one.layout));
+        auto source = random_values(shape, 4, 1e4, 1);
+        for (std::int64_t c = 0; c < shape.channels; ++c)
+          source.at(0, c, 0) = 0;
+        tensor x{one.layout, source, one.skip};
+        // The outlier is about all of m2; so ask for what is left without it.
+        auto got = moments_of(x, dtype::float64);
+        auto want = reference_moments(x.get());
+        auto bound = 3e-5; // pivot from one element, blocks up to 512 times it
+        for (std::size_t c = 0; c < want.size(); ++c)
+          REQUIRE(near(got.m2[c], {want[c].m2, want[c].m2}, bound));
+      }
+  });
+}
+
+TEST_CASE("samples of very different means give the variance of all") {
+  for_each_target([&] {
+    for (tensor_shape shape : {tensor_shape{12, 3, 5000}, {200, 6, 49}})
+      for (const auto& one : layouts_of(dtype::float32, shape)) {
+        INFO(describe(one.layout));
+        auto source = random_values(shape, 5);
+        source.for_each([&](auto n, auto c, auto s) {
+          source.at(n, c, s) += double(n % 3) * 1000;
+        });
+        tensor x{one.layout, source, one.skip};
+        CHECK(wrong_channels(moments_of(x, dtype::float32),
+                             reference_moments(x.get()), dtype::float32)
+              == 0);
+      }
+  });
+}
+
+TEST_CASE("NaN and infinity stay in their channel") {
+  for_each_target([&] {
+    for (auto bad : {std::numeric_limits<double>::quiet_NaN(),
+                     std::numeric_limits<double>::infinity()})
+      for (tensor_shape shape :
+           {tensor_shape{3, 5, 600}, {3, 5, 49}, {40, 70, 1}, {3, 140, 4}})
+        for (auto type : all_types)
+          for (const auto& one : layouts_of(type, shape)) {
+            INFO(describe(one.layout));
+            auto source = random_values(shape, 6);
+            auto good = source;
+            source.at(1, 2, shape.spatial / 2) = bad;
+            tensor x{one.layout, source, one.skip};
+            tensor without{one.layout, good, one.skip};
+            auto type_of_moments = statistics_type(type);
+            auto got = moments_of(x, type_of_moments);
+            auto want = moments_of(without, type_of_moments);
+            CHECK_FALSE(std::isfinite(got.mean[2]));
+            CHECK_FALSE(std::isfinite(got.m2[2]));
+            got.mean[2] = want.mean[2];
+            got.m2[2] = want.m2[2];
+            CHECK(got.mean == want.mean);
+            CHECK(got.m2 == want.m2);
+          }
+  });
+}
+
+TEST_CASE("moments of a constant are that constant and zero") {
+  for (const auto& shape : small_shapes) {
+    values source{shape};
+    source.for_each([&](auto n, auto c, auto s) {
+      source.at(n, c, s) = 1234.5 + double(c);
+    });
+    for (const auto& one : layouts_of(dtype::float32, shape)) {
+      tensor x{one.layout, source, one.skip};
+      auto got = moments_of(x, dtype::float32);
+      for (std::size_t c = 0; c < got.mean.size(); ++c) {
+        REQUIRE(got.mean[c] == 1234.5 + double(c));
+        REQUIRE(got.m2[c] == 0);
+      }
+    }
+  }
+}
+
+TEST_CASE("an empty batch has the count 0 and nothing else is written") {
+  for (tensor_shape shape : {tensor_shape{0, 3, 4}, {2, 3, 0}}) {
+    auto layout =
+        make_layout(dtype::float32,
+                    std::vector{shape.samples, std::int64_t{3}, shape.spatial});
+    channel_array mean{dtype::float32, 3};
+    channel_array m2{dtype::float32, 3};
+    moments_view out{-1, mean.data(), m2.data(), 3, dtype::float32, {}};
+    batch_moments({}, const_tensor_view{nullptr, layout}, out, {});
+    CHECK(out.count == 0);
+    CHECK(mean.untouched());
+    CHECK(m2.untouched());
+  }
+}

@@ -1,0 +1,271 @@
+#include "syncnorm/batch_norm.hpp"
+
+#include "kernels/math.hpp"
+#include "tests/kernels/cases.hpp"
+#include "tests/kernels/reference.hpp"
+#include "tests/kernels/tolerance.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <limits>
+#include <optional>
+
+using namespace syncnorm;
+using namespace syncnorm::test;
+
+namespace {
+
+/// Per channel arrays in memory, and their values after rounding.
+struct channels {
+  channels(dtype type, std::int64_t count)
+      : mean{type, random_channels(count, 11, -1, 1)},
+        inv_std{type, random_channels(count, 12, 0.5, 2)},
+        weight{type, random_channels(count, 13, -2, 2)},
+        bias{type, random_channels(count, 14, -1, 1)} {}
+
+  channel_parameters get() {
+    return {mean.data(), inv_std.data(), weight.data(), bias.data()};
+  }
+  [[nodiscard]] parameters rounded() const {
+    return {mean.get(), inv_std.get(), weight.get(), bias.get()};
+  }
+
+  channel_array mean;
+  channel_array inv_std;
+  channel_array weight;
+  channel_array bias;
+};
+
+/// What is fused behind a normalization in a test.
+struct options {
+  bool residual = false;
+  bool relu = false;
+  bool mask = false;
+};
+
+/// The bit of an element in a mask: in the order of memory, without gaps.
+bool bit_of(const guarded_memory& mask, const tensor_layout& layout,
+            std::int64_t n, std::int64_t c, std::int64_t s) {
+  auto [samples, channels, spatial] = layout.shape;
+  auto inner = layout.format == memory_format::channels_first
+                   ? c * spatial + s
+                   : s * channels + c;
+  auto i = std::size_t(n * channels * spatial + inner);
+  return (unsigned(mask.data()[i / 8]) >> (i % 8) & 1U) != 0;
+}
+
+/// The number of elements of `y`, or bits of `mask`, that are wrong.
+int wrong_elements(const values& x, const values& residual, const values& y,
+                   const parameters& p, const options& fused,
+                   const guarded_memory& mask, const tensor_layout& layout) {
+  int wrong = 0;
+  auto limit = tolerance::of("normalize", layout.type);
+  x.for_each([&](auto n, auto c, auto s) {
+    auto want = reference_normalize(p, std::size_t(c), x.at(n, c, s),
+                                    fused.residual ? residual.at(n, c, s) : 0);
+    // On which side of zero a value is, is certain beyond its tolerance only.
+    auto certain = std::abs(want.value) > real(limit) * want.scale;
+    if (fused.mask && certain
+        && bit_of(mask, layout, n, c, s) != (want.value > 0))
+      ++wrong;
+    if (fused.relu)
+      want.value = std::max(want.value, real(0));
+    wrong += near(y.at(n, c, s), want, limit, tolerance::smallest(layout.type))
+                 ? 0
+                 : 1;
+  });
+  return wrong;
+}
+
+void check_normalize(const layout_case& one, const options& fused,
+                     bool in_place) {
+  INFO("residual ", fused.residual, ", relu ", fused.relu, ", mask ",
+       fused.mask, ", in place ", in_place);
+  const auto& layout = one.layout;
+  channels k{statistics_type(layout.type), layout.shape.channels};
+  tensor x{layout, random_values(layout.shape, 20, 0, 2), one.skip};
+  tensor residual{layout, random_values(layout.shape, 21), one.skip + 1};
+  // The output's samples lie apart otherwise than the input's.
+  auto out_layout = layout;
+  out_layout.sample_stride += in_place || one.skip == 0 ? 0 : 2;
+  tensor moved_residual{out_layout, residual.get(), 1};
+  tensor y{out_layout, 2};
+  guarded_memory mask{relu_mask_bytes(layout)};
+  auto source = x.get();
+  fused_tail tail;
+  tail.residual = fused.residual ? moved_residual.view().data() : nullptr;
+  tail.relu = fused.relu;
+  if (fused.mask)
+    tail.mask = reinterpret_cast<std::uint8_t*>(mask.data());
+  auto& out = in_place ? x : y;
+  normalize({}, x.view(), k.get(), out.view(), tail);
+  CHECK(wrong_elements(source, residual.get(), out.get(), k.rounded(), fused,
+                       mask, layout)
+        == 0);
+  CHECK(out.guards_intact());
+  CHECK(mask.guards_intact());
+}
+
+} // namespace
+
+TEST_CASE("normalize follows its formula, whatever dtype and layout") {
+  for_each_case(small_shapes, [](const layout_case& one) {
+    check_normalize(one, {}, false);
+    check_normalize(one, {}, true);
+  });
+}
+
+TEST_CASE("residual, ReLU and its mask are fused in any combination") {
+  for_each_case(small_shapes, [](const layout_case& one) {
+    check_normalize(one, {.residual = true}, false);
+    check_normalize(one, {.relu = true}, true);
+    check_normalize(one, {.relu = true, .mask = true}, false);
+    check_normalize(one, {.residual = true, .relu = true, .mask = true}, true);
+  });
+}
+
+TEST_CASE("outputs too large for the caches are the same") {
+  // 20 MiB and more are written past the caches.
+  for (tensor_shape shape :
+       {tensor_shape{2, 5, 600'001}, {9, 3, 210'011}, {13, 513, 997}})
+    for (const auto& one : layouts_of(dtype::float32, shape)) {
+      INFO(describe(one.layout));
+      check_normalize(one, {}, false);
+      check_normalize(one, {.residual = true, .relu = true, .mask = true},
+                      false);
+    }
+  for (const auto& one : layouts_of(dtype::bfloat16, {3, 7, 600'001})) {
+    INFO(describe(one.layout));
+    check_normalize(one, {}, false);
+  }
+}
+
+TEST_CASE("without weight and bias they are 1 and 0") {
+  for (const auto& one : layouts_of(dtype::float32, {3, 5, 49})) {
+    channels k{dtype::float32, 5};
+    k.weight = channel_array{dtype::float32, std::vector(5, 1.0)};
+    k.bias = channel_array{dtype::float32, std::vector(5, 0.0)};
+    tensor x{one.layout, random_values(one.layout.shape, 22)};
+    tensor with{one.layout};
+    tensor without{one.layout};
+    normalize({}, x.view(), k.get(), with.view());
+    normalize({}, x.view(), {k.mean.data(), k.inv_std.data()}, without.view());
+    without.get().for_each([&](auto n, auto c, auto s) {
+      REQUIRE(with.get().at(n, c, s) == without.get().at(n, c, s));
+    });
+  }
+}
+
+TEST_CASE(
+    "NaN passes through ReLU, is not positive, and stays in its element") {
+  for_each_target([] {
+    for (auto type : all_types)
+      for (const auto& one : layouts_of(type, {2, 5, 49})) {
+        auto source = random_values(one.layout.shape, 23);
+        tensor clean{one.layout, source};
+        source.at(1, 3, 17) = std::numeric_limits<double>::quiet_NaN();
+        tensor x{one.layout, source};
+        channels k{statistics_type(type), 5};
+        guarded_memory mask{relu_mask_bytes(one.layout)};
+        tensor y{one.layout};
+        tensor want{one.layout};
+        fused_tail tail{nullptr, true,
+                        reinterpret_cast<std::uint8_t*>(mask.data())};
+        normalize({}, x.view(), k.get(), y.view(), tail);
+        normalize({}, clean.view(), k.get(), want.view(), {nullptr, true});
+        auto got = y.get();
+        auto expected = want.get();
+        CHECK(std::isnan(got.at(1, 3, 17)));
+        CHECK_FALSE(bit_of(mask, one.layout, 1, 3, 17));
+        got.at(1, 3, 17) = expected.at(1, 3, 17);
+        got.for_each([&](auto n, auto c, auto s) {
+          REQUIRE(got.at(n, c, s) == expected.at(n, c, s));
+        });
+      }
+  });
+}
+
+TEST_CASE("a channel with statistics of NaN leaves the others alone") {
+  for (const auto& one : layouts_of(dtype::float32, {2, 70, 3})) {
+    tensor x{one.layout, random_values(one.layout.shape, 24)};
+    channels k{dtype::float32, 70};
+    tensor want{one.layout};
+    normalize({}, x.view(), k.get(), want.view());
+    auto bad = k.inv_std.get();
+    bad[33] = std::numeric_limits<double>::quiet_NaN();
+    k.inv_std = channel_array{dtype::float32, bad};
+    tensor y{one.layout};
+    normalize({}, x.view(), k.get(), y.view());
+    auto got = y.get();
+    auto expected = want.get();
+    got.for_each([&](auto n, auto c, auto s) {
+      if (c == 33)
+        REQUIRE(std::isnan(got.at(n, c, s)));
+      else
+        REQUIRE(got.at(n, c, s) == expected.at(n, c, s));
+    });
+  }
+}
+
+TEST_CASE("halves are rounded to nearest, ties to even, on every CPU") {
+  for_each_target([] {
+    for (auto type : {dtype::float16, dtype::bfloat16}) {
+      tensor_layout layout{type, {1, 1, 4000}, {}, 4000, {}};
+      auto source = random_values(layout.shape, 25, 0, 100);
+      // Among them subnormals, overflows and infinities.
+      source.at(0, 0, 7) = 1e-6;
+      source.at(0, 0, 8) = 65000;
+      source.at(0, 0, 9) = std::numeric_limits<double>::infinity();
+      source.at(0, 0, 10) = -3e-8;
+      tensor x{layout, source};
+      tensor y{layout};
+      channel_array mean{dtype::float32, std::vector{0.0}};
+      channel_array scale{dtype::float32, std::vector{1.0078125 / 3}};
+      normalize({}, x.view(), {mean.data(), scale.data()}, y.view());
+      auto in = x.get();
+      auto out = y.get();
+      for (std::int64_t s = 0; s < 4000; ++s) {
+        auto want =
+            round_to(type, double(float(in.at(0, 0, s)) * float(scale[0])));
+        REQUIRE(out.at(0, 0, s) == want);
+      }
+    }
+  });
+}
+
+TEST_CASE("evaluation normalizes by running statistics") {
+  for_each_case(
+      {{3, 5, 49}, {2, 3, 700}, {40, 130, 1}, {9, 7, 3}},
+      [](const layout_case& one) {
+        auto type = statistics_type(one.layout.type);
+        auto count = one.layout.shape.channels;
+        for (auto mode : {eps_mode::plus, eps_mode::clamp}) {
+          channels k{type, count};
+          channel_array var{type, random_channels(count, 15, 0, 2)};
+          auto eps = 0.25;
+          auto p = k.rounded();
+          for (std::size_t c = 0; c < p.inv_std.size(); ++c)
+            p.inv_std[c] =
+                math::inverse_deviation(var[std::int64_t(c)], eps, mode);
+          tensor x{one.layout, random_values(one.layout.shape, 26), one.skip};
+          tensor y{one.layout, one.skip};
+          guarded_memory mask{relu_mask_bytes(one.layout)};
+          fused_tail tail{nullptr, true,
+                          reinterpret_cast<std::uint8_t*>(mask.data())};
+          normalize_eval({}, x.view(), {k.mean.data(), var.data()}, eps, mode,
+                         {nullptr, nullptr, k.weight.data(), k.bias.data()},
+                         y.view(), tail);
+          CHECK(wrong_elements(x.get(), x.get(), y.get(), p,
+                               {.relu = true, .mask = true}, mask, one.layout)
+                == 0);
+          CHECK(y.guards_intact());
+        }
+      });
+}
+
+TEST_CASE("normalize of an empty batch does nothing") {
+  channels k{dtype::float32, 3};
+  auto layout = make_layout(dtype::float32, std::vector<std::int64_t>{0, 3, 4});
+  normalize({}, {nullptr, layout}, k.get(), {nullptr, layout});
+}

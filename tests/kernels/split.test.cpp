@@ -1,0 +1,125 @@
+// A call that is split over threads gives the bits of one that is not.
+
+#include "syncnorm/batch_norm.hpp"
+#include "tests/kernels/cases.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstring>
+#include <thread>
+#include <vector>
+
+using namespace syncnorm;
+using namespace syncnorm::test;
+
+namespace {
+
+/// Runs each part on a thread of its own.
+void on_threads(void*, std::int64_t parts, parallel_for::body_type body,
+                void* context) {
+  std::vector<std::jthread> threads;
+  for (std::int64_t i = 0; i < parts; ++i)
+    threads.emplace_back(body, context, i);
+}
+
+/// Everything that a layer writes, as bytes.
+using bytes = std::vector<std::byte>;
+
+void append(bytes& out, const void* data, std::size_t size) {
+  const auto* first = static_cast<const std::byte*>(data);
+  out.insert(out.end(), first, first + size);
+}
+
+struct memory {
+  explicit memory(const tensor_layout& layout)
+      : size{std::size_t(layout.shape.samples * layout.sample_stride)
+             * size_of(layout.type)},
+        bytes_(size) {}
+
+  std::size_t size;
+  std::vector<std::byte> bytes_;
+};
+
+/// All operations on one tensor, forward and backward.
+bytes all_results(const layout_case& one, const execution& run) {
+  const auto& layout = one.layout;
+  auto type = statistics_type(layout.type);
+  auto count = layout.shape.channels;
+  bytes result;
+  tensor x{layout, random_values(layout.shape, 60, 1, 2), one.skip};
+  tensor dy{layout, random_values(layout.shape, 61), one.skip};
+  channel_array mean{type, count};
+  channel_array inv_std{type, count};
+  channel_array sum_dy{type, count};
+  channel_array sum_dy_xmu{type, count};
+  scratch_memory scratch{batch_moments_workspace(layout)};
+  moments_view moments{0, mean.data(), inv_std.data(), count, type, {}};
+  batch_moments(run, x.view(), moments, scratch.get());
+  append(result, mean.data(), std::size_t(count) * size_of(type));
+  append(result, inv_std.data(), std::size_t(count) * size_of(type));
+  finalize_moments(run, moments, {}, mean.data(), inv_std.data(), {});
+  guarded_memory mask{relu_mask_bytes(layout)};
+  std::memset(mask.data(), 0, mask.size());
+  fused_tail tail{nullptr, true, reinterpret_cast<std::uint8_t*>(mask.data())};
+  auto out = layout;
+  out.sample_stride = count * layout.shape.spatial;
+  memory y{out};
+  normalize(run, x.view(), {mean.data(), inv_std.data()},
+            {y.bytes_.data(), out}, tail);
+  append(result, y.bytes_.data(), y.size);
+  append(result, mask.data(), mask.size());
+  backward_reduce(run, dy.view(), x.view(), {mean.data()}, tail.mask,
+                  {sum_dy.data(), sum_dy_xmu.data()}, scratch.get());
+  append(result, sum_dy.data(), std::size_t(count) * size_of(type));
+  append(result, sum_dy_xmu.data(), std::size_t(count) * size_of(type));
+  backward_input(run, dy.view(), x.view(), {mean.data(), inv_std.data()},
+                 {sum_dy.data(), sum_dy_xmu.data(), layout.shape.per_channel()},
+                 tail.mask, {y.bytes_.data(), out});
+  append(result, y.bytes_.data(), y.size);
+  CHECK(mask.guards_intact());
+  CHECK(scratch.guards_intact());
+  return result;
+}
+
+} // namespace
+
+TEST_CASE("results do not depend on the split, bit for bit") {
+  for (tensor_shape shape : {tensor_shape{1, 1, 1},
+                             {3, 5, 7},
+                             {7, 13, 49},
+                             {2, 3, 513},
+                             {70, 200, 1},
+                             {40, 130, 500},
+                             {8, 4, 70'000},
+                             {3, 3, 350'000},
+                             {5, 2050, 3}})
+    for (const auto& one : layouts_of(dtype::float32, shape)) {
+      INFO(describe(one.layout));
+      auto alone = all_results(one, {});
+      for (std::int64_t parts : {1, 2, 3, 8, 33}) {
+        INFO(parts, " parts");
+        parallel_for split{on_threads, nullptr, parts};
+        CHECK(all_results(one, {{}, nullptr, &split}) == alone);
+      }
+    }
+}
+
+TEST_CASE("a call is cut into no more parts than asked for") {
+  struct counter {
+    std::int64_t most = 0;
+    std::int64_t calls = 0;
+  } seen;
+  parallel_for split{[](void* self, std::int64_t parts,
+                        parallel_for::body_type body, void* context) {
+                       auto& all = *static_cast<counter*>(self);
+                       all.most = std::max(all.most, parts);
+                       ++all.calls;
+                       for (std::int64_t i = parts; i-- > 0;)
+                         body(context, i);
+                     },
+                     &seen, 4};
+  layout_case one{{dtype::float32, {8, 16, 5000}, {}, 80'000, {}}, 0};
+  CHECK(all_results(one, {{}, nullptr, &split}) == all_results(one, {}));
+  CHECK(seen.most == 4);
+  CHECK(seen.calls == 4);
+}

@@ -1,0 +1,284 @@
+#pragma once
+
+// Tensors for tests: values as mathematics sees them, and memory as kernels
+// do, with guards around and between what belongs to it.
+
+#include "kernels/half.hpp"
+#include "syncnorm/tensor_view.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace syncnorm::test {
+
+/// Values of a tensor in float64, element (n, c, s) at [n, c, s].
+class values {
+public:
+  explicit values(const tensor_shape& shape)
+      : shape_{shape},
+        data_(std::size_t(shape.per_channel() * shape.channels)) {}
+
+  [[nodiscard]] const tensor_shape& shape() const {
+    return shape_;
+  }
+  [[nodiscard]] double& at(std::int64_t n, std::int64_t c, std::int64_t s) {
+    return data_[index(n, c, s)];
+  }
+  [[nodiscard]] double at(std::int64_t n, std::int64_t c,
+                          std::int64_t s) const {
+    return data_[index(n, c, s)];
+  }
+
+  /// Calls `body(n, c, s)` for each element.
+  template <class Body>
+  void for_each(const Body& body) const {
+    for (std::int64_t n = 0; n < shape_.samples; ++n)
+      for (std::int64_t c = 0; c < shape_.channels; ++c)
+        for (std::int64_t s = 0; s < shape_.spatial; ++s)
+          body(n, c, s);
+  }
+
+private:
+  [[nodiscard]] std::size_t index(std::int64_t n, std::int64_t c,
+                                  std::int64_t s) const {
+    return std::size_t((n * shape_.channels + c) * shape_.spatial + s);
+  }
+
+  tensor_shape shape_;
+  std::vector<double> data_;
+};
+
+/// Values of a normal distribution.
+inline values random_values(const tensor_shape& shape, unsigned seed,
+                            double mean = 0, double deviation = 1) {
+  std::mt19937 engine{seed};
+  std::normal_distribution<double> distribution{mean, deviation};
+  values result{shape};
+  result.for_each([&](auto n, auto c, auto s) {
+    result.at(n, c, s) = distribution(engine);
+  });
+  return result;
+}
+
+template <class T>
+T read_as(const std::byte* p) {
+  T result;
+  std::memcpy(&result, p, sizeof(T));
+  return result;
+}
+
+inline double read_element(dtype type, const std::byte* p) {
+  switch (type) {
+  case dtype::float32:
+    return double(read_as<float>(p));
+  case dtype::float64:
+    return read_as<double>(p);
+  case dtype::float16:
+    return double(to_float(read_as<float16>(p)));
+  case dtype::bfloat16:
+    return double(to_float(read_as<bfloat16>(p)));
+  }
+  return 0;
+}
+
+/// `value`, rounded to `type`, in memory.
+inline void write_element(dtype type, std::byte* p, double value) {
+  auto put = [p](auto element) { std::memcpy(p, &element, sizeof(element)); };
+  switch (type) {
+  case dtype::float32:
+    return put(float(value));
+  case dtype::float64:
+    return put(value);
+  case dtype::float16:
+    return put(to_float16(float(value)));
+  case dtype::bfloat16:
+    return put(to_bfloat16(float(value)));
+  }
+}
+
+/// `value` rounded to `type`.
+inline double round_to(dtype type, double value) {
+  std::byte element[8];
+  write_element(type, element, value);
+  return read_element(type, element);
+}
+
+/// Memory of n bytes that starts `skip` bytes after an address aligned to 64.
+/// All of it, and 64 bytes before and behind, is a pattern at first.
+class guarded_memory {
+public:
+  explicit guarded_memory(std::size_t bytes, std::size_t skip = 0)
+      : bytes_{bytes},
+        storage_(bytes + skip + 64 * 3, pattern) {
+    auto address = reinterpret_cast<std::uintptr_t>(storage_.data());
+    offset_ = 64 + (64 - address % 64) % 64 + skip;
+  }
+
+  [[nodiscard]] std::byte* data() {
+    return storage_.data() + offset_;
+  }
+  [[nodiscard]] const std::byte* data() const {
+    return storage_.data() + offset_;
+  }
+  [[nodiscard]] std::size_t size() const {
+    return bytes_;
+  }
+
+  /// Whether the memory before and behind is as it was.
+  [[nodiscard]] bool guards_intact() const {
+    for (std::size_t i = 0; i < storage_.size(); ++i)
+      if ((i < offset_ || i >= offset_ + bytes_) && storage_[i] != pattern)
+        return false;
+    return true;
+  }
+
+  /// Whether nothing was written at all.
+  [[nodiscard]] bool untouched() const {
+    for (auto byte : storage_)
+      if (byte != pattern)
+        return false;
+    return true;
+  }
+
+  static constexpr std::byte pattern{0xa5};
+
+private:
+  std::size_t bytes_;
+  std::size_t offset_ = 0;
+  std::vector<std::byte> storage_;
+};
+
+/// The memory of a tensor.
+class tensor {
+public:
+  /// @param skip  elements from an aligned address to the first.
+  explicit tensor(const tensor_layout& layout, std::size_t skip = 0)
+      : layout_{layout},
+        memory_{bytes_of(layout), skip * size_of(layout.type)} {}
+
+  /// With `source` rounded to the dtype.
+  tensor(const tensor_layout& layout, const values& source,
+         std::size_t skip = 0)
+      : tensor{layout, skip} {
+    source.for_each([&](auto n, auto c, auto s) {
+      write_element(layout_.type, element(n, c, s), source.at(n, c, s));
+    });
+  }
+
+  [[nodiscard]] tensor_view view() {
+    return {memory_.data(), layout_};
+  }
+
+  [[nodiscard]] test::values get() const {
+    test::values result{layout_.shape};
+    result.for_each([&](auto n, auto c, auto s) {
+      result.at(n, c, s) =
+          read_element(layout_.type, memory_.data() + offset(n, c, s));
+    });
+    return result;
+  }
+
+  /// Whether all memory but that of elements is as it was.
+  [[nodiscard]] bool guards_intact() const {
+    if (!memory_.guards_intact())
+      return false;
+    auto size = size_of(layout_.type);
+    auto sample = std::size_t(layout_.shape.channels * layout_.shape.spatial);
+    auto stride = std::size_t(layout_.sample_stride);
+    for (std::size_t i = 0; i < memory_.size(); ++i)
+      if (i / size % stride >= sample
+          && memory_.data()[i] != guarded_memory::pattern)
+        return false;
+    return true;
+  }
+
+  [[nodiscard]] bool untouched() const {
+    return memory_.untouched();
+  }
+
+private:
+  static std::size_t bytes_of(const tensor_layout& layout) {
+    auto [n, c, s] = layout.shape;
+    auto elements = n == 0 ? 0 : (n - 1) * layout.sample_stride + c * s;
+    return std::size_t(elements) * size_of(layout.type);
+  }
+
+  [[nodiscard]] std::size_t offset(std::int64_t n, std::int64_t c,
+                                   std::int64_t s) const {
+    auto [samples, channels, spatial] = layout_.shape;
+    auto inner = layout_.format == memory_format::channels_first
+                     ? c * spatial + s
+                     : s * channels + c;
+    return std::size_t(n * layout_.sample_stride + inner)
+           * size_of(layout_.type);
+  }
+
+  std::byte* element(std::int64_t n, std::int64_t c, std::int64_t s) {
+    return memory_.data() + offset(n, c, s);
+  }
+
+  tensor_layout layout_;
+  guarded_memory memory_;
+};
+
+/// An array with an element for each channel, of a dtype chosen at run time.
+class channel_array {
+public:
+  channel_array(dtype type, std::int64_t channels)
+      : type_{type},
+        memory_{std::size_t(channels) * size_of(type)} {}
+
+  channel_array(dtype type, const std::vector<double>& source)
+      : channel_array{type, std::int64_t(source.size())} {
+    for (std::size_t c = 0; c < source.size(); ++c)
+      write_element(type, memory_.data() + c * size_of(type), source[c]);
+  }
+
+  [[nodiscard]] void* data() {
+    return memory_.data();
+  }
+  [[nodiscard]] double operator[](std::int64_t c) const {
+    return read_element(type_,
+                        memory_.data() + std::size_t(c) * size_of(type_));
+  }
+  [[nodiscard]] std::vector<double> get() const {
+    std::vector<double> result;
+    for (std::size_t c = 0; c < memory_.size() / size_of(type_); ++c)
+      result.push_back((*this)[std::int64_t(c)]);
+    return result;
+  }
+  [[nodiscard]] bool guards_intact() const {
+    return memory_.guards_intact();
+  }
+  [[nodiscard]] bool untouched() const {
+    return memory_.untouched();
+  }
+
+private:
+  dtype type_;
+  guarded_memory memory_;
+};
+
+/// A random value for each channel.
+inline std::vector<double> random_channels(std::int64_t channels, unsigned seed,
+                                           double low, double high) {
+  std::mt19937 engine{seed};
+  std::uniform_real_distribution<double> distribution{low, high};
+  std::vector<double> result(std::size_t(channels), 0.0);
+  for (auto& value : result)
+    value = distribution(engine);
+  return result;
+}
+
+/// The value of `array[c]` as it is after rounding to `type`.
+inline std::vector<double> rounded(dtype type,
+                                   const std::vector<double>& array) {
+  return channel_array{type, array}.get();
+}
+
+} // namespace syncnorm::test
