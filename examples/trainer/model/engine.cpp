@@ -1,6 +1,7 @@
 #include "trainer/model/engine.hpp"
 
 #include "trainer/failure.hpp"
+#include "trainer/input/batch.hpp"
 #include "trainer/model/archive.hpp"
 #include "trainer/model/network.hpp"
 
@@ -23,6 +24,10 @@ namespace {
 using torch::Tensor;
 
 constexpr std::size_t evaluation_batch = 256;
+
+std::int64_t signed_of(std::size_t x) {
+  return static_cast<std::int64_t>(x);
+}
 
 torch::Device device_of(const device& where) {
   if (where.type == device_type::cpu)
@@ -181,26 +186,23 @@ struct engine::implementation {
   }
 
   /// Normalized images, shape (N, C, H, W), and their labels, shape (N, 1).
-  template <class Index>
+  /// @param pick gives index and shift of the i-th of `count` samples.
+  template <class Pick>
   std::pair<Tensor, Tensor> load(const labelled_images& from, std::size_t count,
-                                 Index index) const {
+                                 Pick pick) const {
     const auto& shape = from.shape;
-    auto n = static_cast<std::int64_t>(count);
-    auto images = torch::empty({n, static_cast<std::int64_t>(shape.size())},
-                               torch::kFloat32);
-    auto labels = torch::empty({n, 1}, torch::kInt64);
-    auto* out = images.data_ptr<float>();
-    const auto plane = shape.height * shape.width;
+    auto images =
+        torch::empty({signed_of(count), signed_of(shape.channels),
+                      signed_of(shape.height), signed_of(shape.width)},
+                     torch::kFloat32);
+    auto labels = torch::empty({signed_of(count), 1}, torch::kInt64);
+    std::span pixels{images.data_ptr<float>(), count * shape.size()};
     for (std::size_t i = 0; i < count; ++i) {
-      auto pixels = from.image(index(i));
-      for (std::size_t j = 0; j < pixels.size(); ++j)
-        *out++ = static_cast<float>((pixels[j] - data->mean[j / plane])
-                                    / data->deviation[j / plane]);
-      labels.data_ptr<std::int64_t>()[i] = from.labels[index(i)];
+      auto [sample, shift] = pick(i);
+      normalize_image(*data, from, sample, shift,
+                      pixels.subspan(i * shape.size(), shape.size()));
+      labels.data_ptr<std::int64_t>()[i] = from.labels[sample];
     }
-    images = images.view({n, static_cast<std::int64_t>(shape.channels),
-                          static_cast<std::int64_t>(shape.height),
-                          static_cast<std::int64_t>(shape.width)});
     return {images.to(where, type), labels.to(where)};
   }
 
@@ -242,16 +244,20 @@ std::size_t engine::size() const noexcept {
 }
 
 gradient_part engine::differentiate(std::span<const std::uint32_t> samples,
-                                    std::size_t batch) {
+                                    std::size_t batch, std::uint64_t epoch) {
   gradient_part result;
   // Only a synchronized layer needs a replica that has nothing to show.
   if (samples.empty() && self_->options.norm != norm_kind::sync)
     return result;
   self_->set_training(true);
   self_->model->zero_grad();
+  auto pick = [&](std::size_t i) {
+    const auto& how = self_->options;
+    return std::pair{samples[i],
+                     shift_of(how.shift, how.seed, epoch, samples[i])};
+  };
   auto [images, labels] =
-      self_->load(self_->data->training, samples.size(),
-                  [&](std::size_t i) { return samples[i]; });
+      self_->load(self_->data->training, samples.size(), pick);
   auto loss = -self_->log_probabilities(images).gather(1, labels).sum()
               / static_cast<double>(batch);
   loss.backward();
@@ -277,8 +283,10 @@ evaluation engine::evaluate(std::size_t begin, std::size_t end) {
   evaluation result;
   for (auto at = begin; at < end; at += evaluation_batch) {
     auto n = std::min(evaluation_batch, end - at);
-    auto [images, labels] = self_->load(self_->data->held_out, n,
-                                        [&](std::size_t i) { return at + i; });
+    auto pick = [at](std::size_t i) {
+      return std::pair{at + i, image_shift{}};
+    };
+    auto [images, labels] = self_->load(self_->data->held_out, n, pick);
     auto scores = self_->log_probabilities(images);
     auto hits = scores.argmax(1, true).eq(labels).sum();
     result.samples += n;

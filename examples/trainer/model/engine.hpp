@@ -46,8 +46,9 @@ public:
   /// @param samples their indices; none: the replica only takes part in the
   ///                exchange of statistics.
   /// @param batch samples of the whole batch, by which both are divided.
+  /// @param epoch   decides how the images are moved.
   gradient_part differentiate(std::span<const std::uint32_t> samples,
-                              std::size_t batch);
+                              std::size_t batch, std::uint64_t epoch);
 
   /// Takes one step down the gradient of the whole batch.
   void descend(const sgd_settings& settings, const flat_array& gradient);

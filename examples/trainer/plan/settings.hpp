@@ -45,6 +45,8 @@ struct settings {
   double weight_decay = 5e-4;
   schedule_kind schedule = schedule_kind::cosine;
   std::uint64_t seed = 1;
+  /// Training images are moved at random by up to so many pixels each way.
+  std::size_t shift = 1;
 
   // -- what comes out ---------------------------------------------------------
   std::string metrics;

@@ -51,6 +51,7 @@ config::config() {
       .add(schedule_, "schedule",
            "of the learning rate: constant, cosine, step")
       .add(options_.seed, "seed", "of the first weights and the order")
+      .add(options_.shift, "shift", "moves training images by up to N pixels")
       .add(options_.metrics, "metrics", "CSV file, one row a step and an epoch")
       .add(options_.logdir, "logdir", "folder for TensorBoard's event files")
       .add(options_.checkpoint, "checkpoint", "folder of the checkpoint")

@@ -142,8 +142,8 @@ private:
     auto start = clock::now();
     auto running = thread_seconds();
     step_report report;
-    auto part =
-        parts_->machine->differentiate(samples_of(plan), plan.end - plan.begin);
+    auto part = parts_->machine->differentiate(
+        samples_of(plan), plan.end - plan.begin, plan.epoch);
     auto before = clock::now();
     auto sum = parts_->gradients->run(part);
     auto exchange = seconds_since(before);
