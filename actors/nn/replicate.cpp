@@ -72,11 +72,12 @@ void connect(const at::Tensor& original, std::vector<at::Tensor>& copies) {
     auto node = std::make_shared<add_gradients_node>(original, copies);
     for (std::size_t r = 0; r < copies.size(); ++r)
       torch::autograd::impl::set_gradient_edge(
-          copies[r], {node, static_cast<std::uint32_t>(r)});
+          copies[r],
+          torch::autograd::Edge{node, static_cast<std::uint32_t>(r)});
     return;
   }
   for (auto& copy : copies) {
-    torch::autograd::impl::set_gradient_edge(copy, {});
+    torch::autograd::impl::set_gradient_edge(copy, torch::autograd::Edge{});
     copy.set_requires_grad(original.requires_grad());
   }
 }

@@ -87,6 +87,12 @@ public:
     }
   }
 
+  void layer_failed(const std::string& why) noexcept override {
+    // The session must know of this failure before it can cause others.
+    if (!session_)
+      give_up(why);
+  }
+
   [[nodiscard]] std::int64_t copy_id() const noexcept override {
     return taking_part_.copy_id();
   }

@@ -293,9 +293,11 @@ TEST_CASE("a copy that does not come is named when the deadline has passed") {
   auto thrown = on_threads(2, [&](std::size_t r) {
     copies[r]->as<Fragile>()->forward(batches(3)[r]);
   });
+  // On a busy machine another copy may be late as well.
   for (const auto& x : thrown) {
-    CHECK(contains(text_of(x), "layer first, round 1"));
-    CHECK(contains(text_of(x), "replica 2"));
+    CHECK(contains(text_of(x), "layer first, round 1: waited"));
+    CHECK(
+        (contains(text_of(x), "for replica 2") || contains(text_of(x), ", 2")));
   }
 }
 
