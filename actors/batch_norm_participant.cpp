@@ -61,9 +61,13 @@ batch_norm_reply batch_norm_participant::run(batch_norm_message message) {
     return merge_round(messages);
   }
   ++messages_sent_;
-  if (auto* slave = std::get_if<pipe>(&role_))
-    return value_or_throw(slave->run_slave(std::move(message)));
-  return value_or_throw(std::get<owner>(role_)->run_master(std::move(message)));
+  auto begin = std::chrono::steady_clock::now();
+  auto* slave = std::get_if<pipe>(&role_);
+  auto reply = slave != nullptr
+                   ? slave->run_slave(std::move(message))
+                   : std::get<owner>(role_)->run_master(std::move(message));
+  waited_ += std::chrono::steady_clock::now() - begin;
+  return value_or_throw(std::move(reply));
 }
 
 void batch_norm_participant::give_up(std::string why) {
@@ -75,6 +79,10 @@ void batch_norm_participant::give_up(std::string why) {
 
 std::int64_t batch_norm_participant::copy_id() const noexcept {
   return copy_id_;
+}
+
+std::chrono::nanoseconds batch_norm_participant::waited() const noexcept {
+  return waited_;
 }
 
 std::uint64_t batch_norm_participant::messages_sent() const noexcept {

@@ -110,7 +110,7 @@ void set_history(at::Tensor& y, const std::shared_ptr<batch_norm_node>& node,
                  std::size_t output) {
   if (node)
     torch::autograd::impl::set_gradient_edge(
-        y, {node, static_cast<std::uint32_t>(output)});
+        y, torch::autograd::Edge{node, static_cast<std::uint32_t>(output)});
 }
 
 /// One forward call of a layer.
@@ -292,7 +292,7 @@ torch::Tensor SynchronizedBatchNormBase::run(const torch::Tensor& input,
         });
   } catch (const std::exception& x) {
     if (seat)
-      seat->give_up(x.what());
+      seat->layer_failed(x.what());
     throw;
   }
 }

@@ -146,8 +146,9 @@ void batch_norm_node::finish(part_run& part, const at::Tensor& sums,
   if (part.weight.defined())
     parameters.weight = part.weight.data_ptr();
   const auto* first = static_cast<const char*>(sums.data_ptr());
+  // In evaluation the sums are zero, whatever the count.
   total_sums total{first, first + sums.stride(0) * sums.element_size(),
-                   std::max<std::int64_t>(saved_.count, 1)};
+                   saved_.constant ? part.x.numel() : saved_.count};
   backward_input(run, view_of(part.dy), view_of(part.x), parameters, total,
                  nullptr, mutable_view_of(part.dx));
 }

@@ -25,6 +25,11 @@ void forward_session::add_seat(const layer_calls_ptr& calls, std::size_t copy,
   copies_[copy].seats.push_back({calls, seat});
 }
 
+void forward_session::forget_seats() noexcept {
+  for (auto& copy : copies_)
+    copy.seats.clear();
+}
+
 void forward_session::enter(layer_calls& calls, std::size_t copy) {
   auto mine = calls.of_copy[copy].fetch_add(1) + 1;
   for (std::size_t other = 0; other < copies_.size(); ++other) {

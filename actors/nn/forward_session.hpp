@@ -58,6 +58,9 @@ public:
   void add_seat(const layer_calls_ptr& calls, std::size_t copy,
                 participant* seat);
 
+  /// The seats are gone: new ones will be added.
+  void forget_seats() noexcept;
+
   /// Before `copy` sends into a round.
   /// @throws error `participant_failed` or `wrong_round` if a copy has ended
   ///         its forward pass and will not come.

@@ -15,10 +15,11 @@ thread_local const replication_scope* innermost = nullptr;
 } // namespace
 
 replication_scope::replication_scope(
-    caf::actor_system& system, SynchronizeOptions options,
+    caf::actor_system& system, SynchronizeOptions options, graph_kind graph,
     std::shared_ptr<detail::forward_session> session)
     : system_{&system},
       options_{std::move(options)},
+      graph_{graph},
       session_{std::move(session)},
       outer_{innermost} {
   if (options_.deadline.count() <= 0)

@@ -87,6 +87,12 @@ public:
     }
   }
 
+  void layer_failed(const std::string& why) noexcept override {
+    // The session must know of this failure before it can cause others.
+    if (!session_)
+      give_up(why);
+  }
+
   [[nodiscard]] std::int64_t copy_id() const noexcept override {
     return taking_part_.copy_id();
   }
@@ -126,14 +132,13 @@ batch_norm_participant open(const replication_scope& scope,
   options.deadline =
       std::chrono::duration_cast<caf::timespan>(scope.options().deadline);
   auto copies = group.last - group.first;
-  if (scope.session()) {
+  if (scope.graph() == graph_kind::joint && copies > 1)
+    group.joint = make_joint_rounds(static_cast<std::size_t>(copies));
+  if (scope.session())
     group.calls =
         std::make_shared<layer_calls>(options.layer, scope.session()->copies(),
                                       static_cast<std::size_t>(group.first),
                                       static_cast<std::size_t>(group.last));
-    if (copies > 1)
-      group.joint = make_joint_rounds(static_cast<std::size_t>(copies));
-  }
   batch_norm_participant result{scope.system(), std::move(options), copies};
   group.master = result.master();
   return result;

@@ -100,7 +100,8 @@ struct batch_norm_message {
   /// Elements of each channel on this replica, N * S; 0 is welcome.
   std::int64_t count = 0;
   /// 2 * C elements. Forward: means, then M2. Backward: sum(dy), then
-  /// sum(dy * (x - mean)). May be empty where `count` is 0.
+  /// sum(dy * (x - mean)), which is 0 for a channel whose variance
+  /// `eps_mode::clamp` has clamped. May be empty where `count` is 0.
   double_array values;
   /// Forward, copy 0's only.
   statistics_update update;

@@ -4,6 +4,7 @@
 #include "syncnorm/replicate.hpp"
 #include "syncnorm/sync_master.hpp"
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -63,6 +64,10 @@ public:
 
   [[nodiscard]] std::int64_t copy_id() const noexcept;
 
+  /// How long this participant has waited for replies, all rounds together.
+  /// Of the copies of a layer the slowest one waits least.
+  [[nodiscard]] std::chrono::nanoseconds waited() const noexcept;
+
   /// How many messages this participant has sent into rounds.
   [[nodiscard]] std::uint64_t messages_sent() const noexcept;
 
@@ -78,6 +83,7 @@ private:
 
   std::int64_t copy_id_ = 0;
   std::uint64_t messages_sent_ = 0;
+  std::chrono::nanoseconds waited_{0};
   batch_norm_master_actor master_;
   std::variant<alone, owner, pipe> role_;
 };

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <typeinfo>
 #include <utility>
@@ -78,33 +79,43 @@ public:
   virtual void on_data_parallel_replicate(callback_context& context,
                                           std::int64_t copy_id) = 0;
 
-  /// Called when the copies are to stand alone again, for example to be
-  /// replicated anew after an error.
+  /// Called when the copies part, for example to be replicated anew after an
+  /// error.
   virtual void on_data_parallel_release() {}
+
+  /// Called on the sub-modules of a copy that cannot go on: whoever waits for
+  /// it must be told `why`.
+  virtual void on_data_parallel_failure(const std::string& why) {
+    std::ignore = why;
+  }
 };
 
 /// How `execute_replication_callbacks` walks a tree of `Module`. The general
-/// template takes types with these members:
+/// template takes types with these members, none of which is required:
 ///
 ///     m.name()      of the module's kind, e.g. "BatchNorm2d"; a string
 ///     m.children()  a range of pairs (name, pointer to Module), in order
-///     m.on_data_parallel_replicate(context, copy_id)   where there is one
-///     m.on_data_parallel_release()                     where there is one
+///     m.on_data_parallel_replicate(context, copy_id)
+///     m.on_data_parallel_release()
+///     m.on_data_parallel_failure(why)
 ///
-/// and, if Module is polymorphic, finds the last two by `replicable` as well.
+/// and, if Module is polymorphic, finds the last three by `replicable` as well.
 /// Specialize it for a type that is not yours.
 template <class Module>
 struct module_traits {
   /// Names the kind of `m`: copies of one sub-module must be of one kind.
   static std::string name(const Module& m) {
-    return std::string{m.name()};
+    if constexpr (requires { m.name(); })
+      return std::string{m.name()};
+    return "module";
   }
 
   /// The sub-modules of `m` with their names, in order.
   static std::vector<std::pair<std::string, Module*>> children(Module& m) {
     std::vector<std::pair<std::string, Module*>> result;
-    for (auto&& [name, child] : m.children())
-      result.emplace_back(std::string{name}, child ? &*child : nullptr);
+    if constexpr (requires { m.children(); })
+      for (auto&& [name, child] : m.children())
+        result.emplace_back(std::string{name}, child ? &*child : nullptr);
     return result;
   }
 
@@ -124,6 +135,14 @@ struct module_traits {
       m.on_data_parallel_release();
     else if (auto* listener = detail::cast_to<replicable>(m))
       listener->on_data_parallel_release();
+  }
+
+  /// Tells `m` that its copy cannot go on.
+  static void fail(Module& m, const std::string& why) {
+    if constexpr (requires { m.on_data_parallel_failure(why); })
+      m.on_data_parallel_failure(why);
+    else if (auto* listener = detail::cast_to<replicable>(m))
+      listener->on_data_parallel_failure(why);
   }
 };
 
@@ -180,6 +199,18 @@ void execute_replication_callbacks(const Copies& copies) {
   detail::execute_callbacks(detail::view_of(roots));
 }
 
+/// Calls `f` on every sub-module of the tree `root` once, parents before their
+/// children.
+/// @throws error `invalid_argument` if `root` or a sub-module is null.
+template <class Module, class F>
+void for_each_module(Module* root, F f) {
+  std::span<Module* const> roots{&root, 1};
+  auto tree = detail::list_trees<Module, module_traits<Module>>(roots)[0];
+  for (std::size_t i = 0; i < tree.size(); ++i)
+    if (tree[i].first_seen == i)
+      f(*static_cast<Module*>(tree[i].module));
+}
+
 /// Undoes `execute_replication_callbacks`: calls `on_data_parallel_release` on
 /// every sub-module of every copy that has it, once. After an error in a
 /// forward or backward pass the copies are released, then replicated again.
@@ -187,13 +218,21 @@ void execute_replication_callbacks(const Copies& copies) {
 /// @throws error `invalid_argument` if a copy is null.
 template <class Copies>
 void release_replicas(const Copies& copies) {
-  auto roots = detail::pointers_to(copies);
-  using module = std::remove_pointer_t<typename decltype(roots)::value_type>;
-  using traits = module_traits<module>;
-  for (auto& tree : detail::list_trees<module, traits>(detail::view_of(roots)))
-    for (std::size_t i = 0; i < tree.size(); ++i)
-      if (tree[i].first_seen == i)
-        traits::release(*static_cast<module*>(tree[i].module));
+  for (auto* root : detail::pointers_to(copies))
+    for_each_module(root, [](auto& m) {
+      module_traits<std::remove_reference_t<decltype(m)>>::release(m);
+    });
+}
+
+/// Tells the other copies that this one cannot go on, for example because its
+/// forward threw: calls `on_data_parallel_failure(why)` on every sub-module
+/// that has it, so that nobody waits for it until a deadline. Every other copy
+/// gets an error with that text.
+/// @throws error `invalid_argument` if the copy is null.
+template <class Module>
+void fail_replica(Module* copy, const std::string& why) {
+  for_each_module(copy,
+                  [&why](Module& m) { module_traits<Module>::fail(m, why); });
 }
 
 } // namespace syncnorm

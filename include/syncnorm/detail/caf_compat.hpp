@@ -5,6 +5,8 @@
 // major digit.
 
 #include <caf/all.hpp>
+#include <caf/binary_deserializer.hpp>
+#include <caf/binary_serializer.hpp>
 #include <caf/io/all.hpp>
 
 #include <chrono>
@@ -12,8 +14,10 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #if CAF_MAJOR_VERSION == 0
 #define SYNCNORM_CAF_LEGACY 1
@@ -351,6 +355,38 @@ bool inspect_raw(Inspector& f, T& x, const char* type_name) {
 }
 
 #endif
+
+// -- messages as bytes
+// ----------------------------------------------------------
+
+/// What `x` becomes on its way to another node.
+template <class T>
+std::vector<std::byte> serialize(const T& x) {
+#if SYNCNORM_CAF_LEGACY
+  std::vector<char> buffer;
+  caf::binary_serializer sink{nullptr, buffer};
+  std::ignore = sink(const_cast<T&>(x));
+#else
+  caf::byte_buffer buffer;
+  caf::binary_serializer sink{buffer};
+  std::ignore = sink.apply(x);
+#endif
+  auto bytes = std::as_bytes(std::span{buffer});
+  return {bytes.begin(), bytes.end()};
+}
+
+/// Reads `x` from what `serialize` made. Returns false if that is no T.
+template <class T>
+bool deserialize(std::span<const std::byte> bytes, T& x) {
+#if SYNCNORM_CAF_LEGACY
+  caf::binary_deserializer source{
+      nullptr, reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+  return source(x) == caf::none;
+#else
+  caf::binary_deserializer source{bytes.data(), bytes.size()};
+  return source.apply(x);
+#endif
+}
 
 } // namespace syncnorm::detail
 

@@ -26,17 +26,27 @@ struct SynchronizeOptions {
   std::string prefix;
 };
 
+/// Who owns the graph that backward runs through.
+enum class graph_kind : std::uint8_t {
+  /// Each copy its own, with a thread of its own and a backward call of its
+  /// own: the copies exchange messages in backward.
+  own = 0,
+  /// All copies one, with one backward call: the cross-copy step is one node.
+  joint = 1,
+};
+
 /// While one of these lives, replication callbacks on the same thread find in
 /// it what they need: the actor system in which masters are spawned. Scopes
 /// nest; the innermost counts.
 class replication_scope {
 public:
-  /// @param session what the copies of a data-parallel graph share; null for
-  ///                copies with graphs and threads of their own.
+  /// @param session what `DataParallelWithCallback` knows of its copies, or
+  ///                null.
   /// @throws error `invalid_argument` for a deadline of zero or less or a
   ///         negative group size.
   explicit replication_scope(
       caf::actor_system& system, SynchronizeOptions options = {},
+      graph_kind graph = graph_kind::own,
       std::shared_ptr<detail::forward_session> session = nullptr);
 
   replication_scope(const replication_scope&) = delete;
@@ -54,6 +64,10 @@ public:
     return options_;
   }
 
+  [[nodiscard]] graph_kind graph() const noexcept {
+    return graph_;
+  }
+
   [[nodiscard]] const std::shared_ptr<detail::forward_session>&
   session() const noexcept {
     return session_;
@@ -62,6 +76,7 @@ public:
 private:
   caf::actor_system* system_;
   SynchronizeOptions options_;
+  graph_kind graph_;
   std::shared_ptr<detail::forward_session> session_;
   const replication_scope* outer_;
 };

@@ -31,6 +31,9 @@ public:
   /// Leaves the seat: the layer is a plain batch norm again.
   void on_data_parallel_release() override;
 
+  /// Applies the layer; see `SynchronizedBatchNormImplBase`.
+  virtual torch::Tensor forward(const torch::Tensor& input) = 0;
+
   /// Whether this copy has a seat.
   [[nodiscard]] bool is_attached() const noexcept {
     return seat_ != nullptr;
@@ -110,10 +113,26 @@ public:
   /// Number of spatial dimensions.
   static constexpr std::size_t dimensions = D;
 
-  torch::Tensor forward(const torch::Tensor& input) {
+  torch::Tensor forward(const torch::Tensor& input) override {
     return run(input, {D, this->options, this->is_training(), this->weight,
                        this->bias, this->running_mean, this->running_var,
                        this->num_batches_tracked});
+  }
+
+  /// Takes over the parameters, as the same tensors, and the buffers, as the
+  /// same memory, of a plain layer with the same options.
+  void adopt(const torch::Tensor& plain_weight, const torch::Tensor& plain_bias,
+             const torch::Tensor& plain_mean, const torch::Tensor& plain_var,
+             const torch::Tensor& plain_batches) {
+    if (plain_weight.defined()) {
+      this->weight = this->parameters_["weight"] = plain_weight;
+      this->bias = this->parameters_["bias"] = plain_bias;
+    }
+    if (plain_mean.defined()) {
+      this->running_mean.set_data(plain_mean);
+      this->running_var.set_data(plain_var);
+      this->num_batches_tracked.set_data(plain_batches);
+    }
   }
 
   void pretty_print(std::ostream& stream) const override {

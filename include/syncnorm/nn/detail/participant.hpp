@@ -60,6 +60,12 @@ public:
   /// that waits for it fails with `participant_failed`.
   virtual void give_up(const std::string& why) noexcept = 0;
 
+  /// The layer's call throws: as `give_up`, unless somebody sees the exception
+  /// come out of the copy's forward pass and tells the others then.
+  virtual void layer_failed(const std::string& why) noexcept {
+    give_up(why);
+  }
+
   /// 0 for the copy whose options and running statistics count.
   [[nodiscard]] virtual std::int64_t copy_id() const noexcept = 0;
 

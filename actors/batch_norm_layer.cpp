@@ -1,0 +1,116 @@
+#include "syncnorm/batch_norm_layer.hpp"
+
+#include "syncnorm/error.hpp"
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <utility>
+
+namespace syncnorm {
+
+batch_norm_layer::batch_norm_layer(caf::actor_system& system,
+                                   batch_norm_options options)
+    : system_{&system},
+      replica_{std::move(options)} {}
+
+batch_norm_layer batch_norm_layer::clone() const {
+  batch_norm_layer result{*system_, replica_.options()};
+  result.replica_ = replica_;
+  result.may_stand_alone_ = false;
+  return result;
+}
+
+std::string batch_norm_layer::name() const {
+  const auto& options = replica_.options();
+  return fmt::format("BatchNorm({}, {})", options.channels,
+                     to_string(options.type));
+}
+
+// -- replication --------------------------------------------------------------
+
+void batch_norm_layer::on_data_parallel_replicate(callback_context& context,
+                                                  std::int64_t copy_id) {
+  const auto& options = replica_.options();
+  if (participant_)
+    throw error{
+        errc::duplicate_identifier,
+        fmt::format("layer {}: the replication callback of copy {} runs on a "
+                    "module that is copy {} already; release it first",
+                    options.name, copy_id, participant_->copy_id())};
+  participant_ = batch_norm_participant::replicate(
+      *system_, make_sync_options(options), context, copy_id);
+}
+
+void batch_norm_layer::on_data_parallel_release() {
+  if (!participant_)
+    return;
+  participant_.reset();
+  may_stand_alone_ = false;
+}
+
+void batch_norm_layer::on_data_parallel_failure(const std::string& why) {
+  if (participant_)
+    participant_->give_up(why);
+}
+
+batch_norm_participant*
+batch_norm_layer::require_participant(const char* call) {
+  if (participant_)
+    return &*participant_;
+  if (may_stand_alone_)
+    return nullptr;
+  throw error{errc::unregistered,
+              fmt::format("layer {}: {}: this copy was not told whose copy it "
+                          "is: run execute_replication_callbacks first",
+                          replica_.options().name, call)};
+}
+
+// -- passes -------------------------------------------------------------------
+
+template <class F>
+auto batch_norm_layer::prepare_or_give_up(batch_norm_participant& with,
+                                          F prepare) {
+  try {
+    return prepare();
+  } catch (const std::exception& x) {
+    with.give_up(x.what());
+    throw;
+  }
+}
+
+batch_norm_tape batch_norm_layer::forward(const const_tensor_view& x,
+                                          const tensor_view& y) {
+  auto* with = replica_.exchanges() ? require_participant("forward") : nullptr;
+  if (with == nullptr)
+    return replica_.forward_alone(x, y);
+  auto message =
+      prepare_or_give_up(*with, [&] { return replica_.begin_forward(x, y); });
+  return replica_.end_forward(with->run(std::move(message)), x, y);
+}
+
+void batch_norm_layer::backward(const const_tensor_view& x,
+                                const const_tensor_view& dy,
+                                const batch_norm_tape& tape,
+                                const tensor_view& dx) {
+  if (!batch_norm_replica::exchanges(tape))
+    return replica_.backward_alone(x, dy, tape, dx);
+  auto* with = require_participant("backward");
+  if (with == nullptr)
+    return replica_.backward_alone(x, dy, tape, dx);
+  auto message = prepare_or_give_up(
+      *with, [&] { return replica_.begin_backward(x, dy, tape, dx); });
+  replica_.end_backward(with->run(std::move(message)), x, dy, tape, dx);
+}
+
+// -- what it cost -------------------------------------------------------------
+
+std::uint64_t batch_norm_layer::messages_sent() const noexcept {
+  return participant_ ? participant_->messages_sent() : 0;
+}
+
+std::chrono::nanoseconds batch_norm_layer::waited() const noexcept {
+  return participant_ ? participant_->waited() : std::chrono::nanoseconds{0};
+}
+
+} // namespace syncnorm

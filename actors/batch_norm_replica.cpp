@@ -1,0 +1,299 @@
+#include "syncnorm/batch_norm_replica.hpp"
+
+#include "syncnorm/batch_norm.hpp"
+#include "syncnorm/batch_norm_master.hpp"
+#include "syncnorm/error.hpp"
+#include "syncnorm/moments.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cmath>
+#include <type_traits>
+#include <utility>
+
+namespace syncnorm {
+
+namespace {
+
+std::string to_text(const tensor_shape& shape) {
+  return fmt::format("[{}, {}, {}]", shape.samples, shape.channels,
+                     shape.spatial);
+}
+
+void append(std::vector<named_array>& to, const char* name, channel_array& x) {
+  if (!x.empty())
+    std::visit([&](auto values) { to.push_back({name, values}); }, x.view());
+}
+
+/// The reply to a replica that is the only one.
+batch_norm_reply answer_alone(batch_norm_message message) {
+  std::array messages{identified<batch_norm_message>{0, std::move(message)}};
+  return merge_round(messages);
+}
+
+const void* data_or_null(const channel_array& x) {
+  return x.empty() ? nullptr : x.data();
+}
+
+} // namespace
+
+batch_norm_replica::batch_norm_replica(batch_norm_options options)
+    : options_{std::move(options)} {
+  options_.validate();
+  auto type = options_.type;
+  if (options_.affine) {
+    weight_ = {type, channels(), 1};
+    bias_ = {type, channels(), 0};
+  }
+  if (options_.affine && !options_.frozen) {
+    weight_gradient_ = pending_weight_ = {type, channels()};
+    bias_gradient_ = pending_bias_ = {type, channels()};
+  }
+  if (options_.track_running_stats) {
+    running_mean_ = {type, channels(), 0};
+    running_var_ = {type, channels(), 1};
+  }
+}
+
+// -- state --------------------------------------------------------------------
+
+std::vector<named_array> batch_norm_replica::state() {
+  std::vector<named_array> result;
+  append(result, "weight", weight_);
+  append(result, "bias", bias_);
+  append(result, "running_mean", running_mean_);
+  append(result, "running_var", running_var_);
+  if (options_.track_running_stats)
+    result.push_back(
+        {"num_batches_tracked", std::span{&num_batches_tracked_, 1}});
+  return result;
+}
+
+std::vector<named_array> batch_norm_replica::gradients() {
+  std::vector<named_array> result;
+  append(result, "weight", weight_gradient_);
+  append(result, "bias", bias_gradient_);
+  return result;
+}
+
+void batch_norm_replica::zero_gradients() {
+  weight_gradient_.fill(0);
+  bias_gradient_.fill(0);
+}
+
+statistics_update batch_norm_replica::make_update() const {
+  statistics_update result;
+  result.eps = options_.eps;
+  result.mode = options_.mode;
+  result.momentum = options_.momentum.value_or(0);
+  result.cumulative = !options_.momentum;
+  if (!training_ || !options_.track_running_stats)
+    return result;
+  auto running = running_mean_.widened();
+  auto var = running_var_.widened();
+  running.insert(running.end(), var.begin(), var.end());
+  result.running = double_array{std::move(running)};
+  result.num_batches_tracked = num_batches_tracked_;
+  return result;
+}
+
+void batch_norm_replica::take_over(const batch_norm_reply& reply) {
+  if (!options_.track_running_stats || reply.running.size() == 0)
+    return;
+  auto running = reply.running.view();
+  running_mean_.assign(running.first(channels()));
+  running_var_.assign(running.last(channels()));
+  num_batches_tracked_ = reply.num_batches_tracked;
+}
+
+// -- arguments ----------------------------------------------------------------
+
+void batch_norm_replica::require(const char* call, const char* argument,
+                                 const const_tensor_view& x) const {
+  auto fail = [&](errc code, const std::string& expected,
+                  const std::string& got) {
+    throw error{code,
+                fmt::format("layer {}: {}: {}: expected {}, got {}",
+                            options_.name, call, argument, expected, got)};
+  };
+  if (x.shape().channels != options_.channels)
+    fail(errc::shape_mismatch, fmt::format("{} channels", options_.channels),
+         fmt::format("[N, C, S] = {}", to_text(x.shape())));
+  if (x.type() != options_.type)
+    fail(errc::dtype_mismatch, to_string(options_.type), to_string(x.type()));
+  if (!same_memory(x.where(), options_.where))
+    fail(errc::device_mismatch, "memory of " + to_string(options_.where),
+         "memory of " + to_string(x.where()));
+}
+
+void batch_norm_replica::require_like(const char* call, const char* argument,
+                                      const const_tensor_view& view,
+                                      const const_tensor_view& x) const {
+  require(call, argument, view);
+  if (view.shape() != x.shape() || view.format() != x.format())
+    throw error{
+        errc::shape_mismatch,
+        fmt::format("layer {}: {}: {}: expected the layout of x, [N, C, S] = "
+                    "{} {}, got {} {}",
+                    options_.name, call, argument, to_text(x.shape()),
+                    to_string(x.format()), to_text(view.shape()),
+                    to_string(view.format()))};
+}
+
+void batch_norm_replica::require_backward(const const_tensor_view& x,
+                                          const const_tensor_view& dy,
+                                          const batch_norm_tape& tape,
+                                          const tensor_view& dx) const {
+  require("backward", "x", x);
+  require_like("backward", "dy", dy, x);
+  require_like("backward", "dx", dx, x);
+  if (tape.mean_.size() != channels())
+    throw error{errc::invalid_argument,
+                fmt::format("layer {}: backward: tape: expected that of a "
+                            "forward pass of this layer, got one of {} "
+                            "channels",
+                            options_.name, tape.mean_.size())};
+}
+
+// -- forward ------------------------------------------------------------------
+
+channel_parameters
+batch_norm_replica::parameters(const batch_norm_tape& tape) const noexcept {
+  return {tape.mean_.data(), tape.inv_std_.data(), data_or_null(weight_),
+          data_or_null(bias_)};
+}
+
+workspace batch_norm_replica::scratch(std::size_t bytes) {
+  if (scratch_.size() < bytes)
+    scratch_.resize(bytes);
+  return {scratch_.data(), scratch_.size()};
+}
+
+batch_norm_tape batch_norm_replica::running_tape() const {
+  batch_norm_tape tape;
+  tape.source_ = batch_norm_tape::source::running;
+  tape.mean_ = running_mean_;
+  tape.inv_std_ = running_var_;
+  // One element's M2 is its variance.
+  finalize_moments(run(),
+                   {1, running_mean_.data(), running_var_.data(),
+                    options_.channels, running_mean_.type(), options_.where},
+                   {options_.eps, options_.mode, 0}, tape.mean_.data(),
+                   tape.inv_std_.data(), {});
+  return tape;
+}
+
+batch_norm_tape batch_norm_replica::forward_alone(const const_tensor_view& x,
+                                                  const tensor_view& y) {
+  if (exchanges() || running_mean_.empty()) {
+    auto tape = end_forward(answer_alone(begin_forward(x, y)), x, y);
+    tape.source_ = batch_norm_tape::source::this_replica;
+    return tape;
+  }
+  require("forward", "x", x);
+  require_like("forward", "y", y, x);
+  auto tape = running_tape();
+  normalize(run(), x, parameters(tape), y);
+  return tape;
+}
+
+batch_norm_message batch_norm_replica::begin_forward(const const_tensor_view& x,
+                                                     const tensor_view& y) {
+  require("forward", "x", x);
+  require_like("forward", "y", y, x);
+  std::vector<double> values(2 * channels());
+  moments_view out{0,
+                   values.data(),
+                   values.data() + channels(),
+                   options_.channels,
+                   dtype::float64,
+                   options_.where};
+  batch_moments(run(), x, out, scratch(batch_moments_workspace(x.layout())));
+  batch_norm_message message;
+  message.mode = round_mode::forward;
+  message.type = options_.type;
+  message.channels = options_.channels;
+  message.count = out.count;
+  message.values = double_array{std::move(values)};
+  message.update = make_update();
+  return message;
+}
+
+batch_norm_tape batch_norm_replica::end_forward(const batch_norm_reply& reply,
+                                                const const_tensor_view& x,
+                                                const tensor_view& y) {
+  batch_norm_tape tape;
+  tape.source_ = batch_norm_tape::source::all_replicas;
+  tape.count_ = reply.count;
+  tape.mean_ = {options_.type, channels()};
+  tape.inv_std_ = {options_.type, channels()};
+  tape.mean_.assign(reply.values.view().first(channels()));
+  tape.inv_std_.assign(reply.values.view().last(channels()));
+  normalize(run(), x, parameters(tape), y);
+  take_over(reply);
+  return tape;
+}
+
+// -- backward -----------------------------------------------------------------
+
+batch_norm_message batch_norm_replica::begin_backward(
+    const const_tensor_view& x, const const_tensor_view& dy,
+    const batch_norm_tape& tape, const tensor_view& dx) {
+  require_backward(x, dy, tape, dx);
+  channel_array sum_dy{options_.type, channels()};
+  channel_array sum_dy_xmu{options_.type, channels()};
+  backward_sums sums{sum_dy.data(), sum_dy_xmu.data(),
+                     pending_weight_.empty() ? nullptr : pending_weight_.data(),
+                     pending_bias_.empty() ? nullptr : pending_bias_.data()};
+  backward_reduce(run(), dy, x, parameters(tape), nullptr, sums,
+                  scratch(backward_reduce_workspace(x.layout())));
+  batch_norm_message message;
+  message.mode = round_mode::backward;
+  message.type = options_.type;
+  message.channels = options_.channels;
+  message.count = x.shape().per_channel();
+  auto values = sum_dy.widened();
+  auto last = sum_dy_xmu.widened();
+  if (options_.mode == eps_mode::clamp) {
+    // The forward reply's inv_std of a clamped channel, rounded as the tape's.
+    channel_array limit{options_.type, 1, 1 / std::sqrt(options_.eps)};
+    for (std::size_t c = 0; c < last.size(); ++c)
+      if (tape.inv_std_[c] >= limit[0])
+        last[c] = 0;
+  }
+  values.insert(values.end(), last.begin(), last.end());
+  message.values = double_array{std::move(values)};
+  return message;
+}
+
+void batch_norm_replica::end_backward(const batch_norm_reply& reply,
+                                      const const_tensor_view& x,
+                                      const const_tensor_view& dy,
+                                      const batch_norm_tape& tape,
+                                      const tensor_view& dx) {
+  channel_array sum_dy{options_.type, channels()};
+  channel_array sum_dy_xmu{options_.type, channels()};
+  sum_dy.assign(reply.values.view().first(channels()));
+  sum_dy_xmu.assign(reply.values.view().last(channels()));
+  backward_input(run(), dy, x, parameters(tape),
+                 {sum_dy.data(), sum_dy_xmu.data(), reply.count}, nullptr, dx);
+  weight_gradient_.add(pending_weight_);
+  bias_gradient_.add(pending_bias_);
+}
+
+void batch_norm_replica::backward_alone(const const_tensor_view& x,
+                                        const const_tensor_view& dy,
+                                        const batch_norm_tape& tape,
+                                        const tensor_view& dx) {
+  auto message = begin_backward(x, dy, tape, dx);
+  if (tape.source_ != batch_norm_tape::source::running)
+    return end_backward(answer_alone(std::move(message)), x, dy, tape, dx);
+  // The statistics are constants: nothing flows back through them.
+  batch_norm_reply nothing;
+  nothing.count = message.count;
+  nothing.values = double_array{std::vector<double>(2 * channels())};
+  end_backward(nothing, x, dy, tape, dx);
+}
+
+} // namespace syncnorm

@@ -1,0 +1,109 @@
+#pragma once
+
+#include "syncnorm/batch_norm_participant.hpp"
+#include "syncnorm/batch_norm_replica.hpp"
+#include "syncnorm/replicate.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace syncnorm {
+
+/// Synchronized batch normalization for threads: plain calls that wait for the
+/// other copies where they must. 1d, 2d and 3d are shapes of `tensor_layout`.
+///
+/// A new layer stands alone and is plain batch normalization. A copy of it,
+/// made by `clone`, must be told by `execute_replication_callbacks` whose copy
+/// it is before it can train; so must a layer that was released. All copies
+/// then make the same calls in the same order, each from a thread of its own.
+/// Evaluation, and training as the only copy, send no message.
+///
+/// One thread uses a layer at a time. After an error in a round, release all
+/// copies and run the callbacks again. A pass that failed has changed nothing.
+class batch_norm_layer final : public replicable {
+public:
+  /// @param system runs the layer's actors; must outlive the layer.
+  /// @throws error as `batch_norm_options::validate`.
+  batch_norm_layer(caf::actor_system& system, batch_norm_options options);
+
+  /// A copy of state, options and training flag, to be replicated.
+  [[nodiscard]] batch_norm_layer clone() const;
+
+  batch_norm_layer(batch_norm_layer&&) = default;
+  batch_norm_layer& operator=(batch_norm_layer&&) = default;
+
+  /// For `execute_replication_callbacks`: `"BatchNorm(64, float32)"`.
+  [[nodiscard]] std::string name() const;
+
+  /// The state, the options, the training flag.
+  [[nodiscard]] batch_norm_replica& replica() noexcept {
+    return replica_;
+  }
+  [[nodiscard]] const batch_norm_replica& replica() const noexcept {
+    return replica_;
+  }
+
+  // -- replication ------------------------------------------------------------
+
+  /// Copy 0 spawns the layer's master and publishes it, the others spawn their
+  /// slave and register it.
+  /// @throws error `duplicate_identifier` if this copy's callback has run
+  ///         before and it was not released, and as `batch_norm_participant`.
+  void on_data_parallel_replicate(callback_context& context,
+                                  std::int64_t copy_id) override;
+
+  /// Leaves the master; copy 0 ends it.
+  void on_data_parallel_release() override;
+
+  /// As `batch_norm_participant::give_up`. Safe to call after the round has
+  /// failed.
+  void on_data_parallel_failure(const std::string& why) override;
+
+  // -- passes -----------------------------------------------------------------
+
+  /// Sets y.
+  /// @param x, y  `[N, C, S]` of the options' channels and dtype, of one
+  ///              layout; y may be x, but backward needs x. N or S may be 0.
+  /// @returns what `backward` needs to know.
+  /// @throws error `shape_mismatch`, `dtype_mismatch`, `device_mismatch`,
+  ///         `invalid_argument` for the arguments, with nothing written; the
+  ///         other copies get `participant_failed`.
+  /// @throws error `unregistered` in training, if this copy was not told whose
+  ///         copy it is.
+  /// @throws error as `batch_norm_participant::run` if another copy is at
+  ///         fault.
+  batch_norm_tape forward(const const_tensor_view& x, const tensor_view& y);
+
+  /// Sets dx, adds to the gradients of weight and bias.
+  /// @param x, dy, dx  as in forward, of one shape and format; dx may be dy.
+  /// @throws error as `forward`.
+  void backward(const const_tensor_view& x, const const_tensor_view& dy,
+                const batch_norm_tape& tape, const tensor_view& dx);
+
+  // -- what it cost -----------------------------------------------------------
+
+  /// Messages sent into rounds since the last replication.
+  [[nodiscard]] std::uint64_t messages_sent() const noexcept;
+
+  /// Time spent waiting for the other copies since the last replication.
+  [[nodiscard]] std::chrono::nanoseconds waited() const noexcept;
+
+private:
+  /// Returns the participant of a pass that exchanges; null if it stands alone.
+  batch_norm_participant* require_participant(const char* call);
+
+  /// Runs `prepare`; if it throws, the others are told before the caller is.
+  template <class F>
+  auto prepare_or_give_up(batch_norm_participant& with, F prepare);
+
+  caf::actor_system* system_;
+  batch_norm_replica replica_;
+  /// False for a copy that was not told yet whose copy it is.
+  bool may_stand_alone_ = true;
+  std::optional<batch_norm_participant> participant_;
+};
+
+} // namespace syncnorm

@@ -1,0 +1,50 @@
+#pragma once
+
+#include "syncnorm/batch_norm_messages.hpp"
+#include "syncnorm/device.hpp"
+#include "syncnorm/sync_options.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace syncnorm {
+
+/// What a batch-norm layer is.
+struct batch_norm_options {
+  /// Names the layer in error texts.
+  std::string name = "batch_norm";
+  /// C, of the tensors' second dimension.
+  std::int64_t channels = 0;
+  /// Of the tensors. Parameters and statistics are of `statistics_type(type)`.
+  dtype type = dtype::float32;
+  double eps = 1e-5;
+  eps_mode mode = eps_mode::plus;
+  /// The weight of a batch in the running statistics. Nothing: they are the
+  /// average over all batches.
+  std::optional<double> momentum = 0.1;
+  /// Has weight and bias.
+  bool affine = true;
+  /// Has running statistics. If not, evaluation uses the statistics of this
+  /// replica's batch, as PyTorch does.
+  bool track_running_stats = true;
+  /// Statistics and parameters are constants: always as in evaluation, nothing
+  /// is updated, and there are no gradients of weight and bias.
+  bool frozen = false;
+  /// Where the tensors lie and the layer runs.
+  device where{};
+  /// How long a round may take from its first message to its last.
+  caf::timespan deadline = std::chrono::seconds{60};
+
+  /// @throws error `invalid_argument` for an empty name, less than one channel,
+  ///         eps that is negative or not finite, momentum outside [0, 1], a
+  ///         deadline of zero or less, or `frozen` without running statistics;
+  ///         `device_unavailable` if `where` does not exist here or is not a
+  ///         CPU device: arrays of this layer are in host memory.
+  void validate() const;
+};
+
+/// Returns the options of the layer's master.
+[[nodiscard]] sync_options make_sync_options(const batch_norm_options& options);
+
+} // namespace syncnorm

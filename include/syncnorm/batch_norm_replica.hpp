@@ -1,0 +1,181 @@
+#pragma once
+
+#include "syncnorm/batch_norm.hpp"
+#include "syncnorm/batch_norm_messages.hpp"
+#include "syncnorm/batch_norm_options.hpp"
+#include "syncnorm/channel_array.hpp"
+#include "syncnorm/tensor_view.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace syncnorm {
+
+/// What a forward pass leaves for its backward pass: the statistics that x was
+/// normalized with. x itself is the caller's to keep.
+class batch_norm_tape {
+public:
+  /// Mean and 1 / sqrt(var + eps) of the whole batch, or in evaluation the
+  /// running ones; C elements.
+  [[nodiscard]] const channel_array& mean() const noexcept {
+    return mean_;
+  }
+  [[nodiscard]] const channel_array& inv_std() const noexcept {
+    return inv_std_;
+  }
+
+  /// Elements of each channel that the statistics were made from; 0 for
+  /// running statistics.
+  [[nodiscard]] std::int64_t count() const noexcept {
+    return count_;
+  }
+
+private:
+  friend class batch_norm_replica;
+
+  /// Where the statistics come from, so who takes part in the backward pass.
+  enum class source : std::uint8_t { all_replicas, this_replica, running };
+
+  source source_ = source::running;
+  std::int64_t count_ = 0;
+  channel_array mean_;
+  channel_array inv_std_;
+};
+
+/// One replica's share of a batch-norm layer: its state, and all of a pass but
+/// the exchange with the other replicas. A pass that needs the exchange has two
+/// halves: `begin_*` makes the message, `end_*` takes the reply. Between them
+/// no other pass may begin. `batch_norm_layer` and `batch_norm_stage` put the
+/// exchange between the halves.
+class batch_norm_replica {
+public:
+  /// weight 1, bias 0, running mean 0, running variance 1, no batches.
+  /// @throws error as `batch_norm_options::validate`.
+  explicit batch_norm_replica(batch_norm_options options);
+
+  [[nodiscard]] const batch_norm_options& options() const noexcept {
+    return options_;
+  }
+
+  /// Training from the start.
+  void train(bool on) noexcept {
+    training_ = on;
+  }
+
+  [[nodiscard]] bool is_training() const noexcept {
+    return training_;
+  }
+
+  // -- state ------------------------------------------------------------------
+
+  /// `weight`, `bias`, `running_mean`, `running_var`, `num_batches_tracked`, as
+  /// far as there are; to read and to write.
+  [[nodiscard]] std::vector<named_array> state();
+
+  /// The gradients of `weight` and `bias` under these names, summed up since
+  /// the last `zero_gradients`. They are this replica's: for the trainer's
+  /// reduction to add or average.
+  [[nodiscard]] std::vector<named_array> gradients();
+
+  void zero_gradients();
+
+  // -- forward ----------------------------------------------------------------
+
+  /// True if a forward pass uses the statistics of all replicas.
+  [[nodiscard]] bool exchanges() const noexcept {
+    return training_ && !options_.frozen;
+  }
+
+  /// A pass without exchange: evaluation, or frozen. Sets y.
+  /// @param x, y  `[N, C, S]` of the options' channels and dtype and of one
+  ///              layout; y may be x.
+  /// @throws error `shape_mismatch`, `dtype_mismatch`, `device_mismatch`,
+  ///         `invalid_argument`; nothing is written then.
+  batch_norm_tape forward_alone(const const_tensor_view& x,
+                                const tensor_view& y);
+
+  /// The first half: the moments of x.
+  /// @throws error as `forward_alone`.
+  [[nodiscard]] batch_norm_message begin_forward(const const_tensor_view& x,
+                                                 const tensor_view& y);
+
+  /// The second half: sets y, takes over the running statistics and the number
+  /// of batches.
+  batch_norm_tape end_forward(const batch_norm_reply& reply,
+                              const const_tensor_view& x, const tensor_view& y);
+
+  // -- backward ---------------------------------------------------------------
+
+  /// True if the backward pass of that forward pass needs the sums of all
+  /// replicas.
+  [[nodiscard]] static bool exchanges(const batch_norm_tape& tape) noexcept {
+    return tape.source_ == batch_norm_tape::source::all_replicas;
+  }
+
+  /// A pass without exchange: sets dx, adds to the gradients.
+  /// @param x, dy, dx  as in forward, of one shape and format; dx may be dy.
+  /// @throws error as `forward_alone`.
+  void backward_alone(const const_tensor_view& x, const const_tensor_view& dy,
+                      const batch_norm_tape& tape, const tensor_view& dx);
+
+  /// The first half: the sums of dy. For channels whose variance was clamped
+  /// the sum of dy * (x - mean) is 0: their inv_std is a constant.
+  /// @throws error as `forward_alone`.
+  [[nodiscard]] batch_norm_message begin_backward(const const_tensor_view& x,
+                                                  const const_tensor_view& dy,
+                                                  const batch_norm_tape& tape,
+                                                  const tensor_view& dx);
+
+  /// The second half: sets dx, adds to the gradients.
+  void end_backward(const batch_norm_reply& reply, const const_tensor_view& x,
+                    const const_tensor_view& dy, const batch_norm_tape& tape,
+                    const tensor_view& dx);
+
+private:
+  [[nodiscard]] std::size_t channels() const noexcept {
+    return static_cast<std::size_t>(options_.channels);
+  }
+
+  [[nodiscard]] execution run() const noexcept {
+    return {options_.where, nullptr, nullptr};
+  }
+
+  [[nodiscard]] channel_parameters
+  parameters(const batch_norm_tape& tape) const noexcept;
+
+  /// Memory for a kernel to scribble on.
+  [[nodiscard]] workspace scratch(std::size_t bytes);
+
+  [[nodiscard]] statistics_update make_update() const;
+  void take_over(const batch_norm_reply& reply);
+  [[nodiscard]] batch_norm_tape running_tape() const;
+
+  void require(const char* call, const char* argument,
+               const const_tensor_view& x) const;
+  void require_like(const char* call, const char* argument,
+                    const const_tensor_view& view,
+                    const const_tensor_view& x) const;
+  void require_backward(const const_tensor_view& x, const const_tensor_view& dy,
+                        const batch_norm_tape& tape,
+                        const tensor_view& dx) const;
+
+  batch_norm_options options_;
+  bool training_ = true;
+
+  channel_array weight_;
+  channel_array bias_;
+  channel_array running_mean_;
+  channel_array running_var_;
+  std::int64_t num_batches_tracked_ = 0;
+  channel_array weight_gradient_;
+  channel_array bias_gradient_;
+
+  /// Between the halves of a backward pass: this replica's gradients.
+  channel_array pending_weight_;
+  channel_array pending_bias_;
+  std::vector<std::byte> scratch_;
+};
+
+} // namespace syncnorm

@@ -1,0 +1,67 @@
+#pragma once
+
+#include "syncnorm/shared_array.hpp"
+#include "syncnorm/tensor_view.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace syncnorm {
+
+/// One value a channel, in host memory: a parameter, a statistic or a gradient
+/// of a layer. Its type is float32 or float64.
+class channel_array {
+public:
+  /// An array without elements.
+  channel_array() = default;
+
+  /// @param type the `statistics_type` of this one.
+  channel_array(dtype type, std::size_t size, double value = 0);
+
+  /// float32 or float64.
+  [[nodiscard]] dtype type() const noexcept;
+
+  [[nodiscard]] std::size_t size() const noexcept;
+
+  [[nodiscard]] bool empty() const noexcept {
+    return size() == 0;
+  }
+
+  /// The first element, null if there is none.
+  [[nodiscard]] void* data() noexcept;
+  [[nodiscard]] const void* data() const noexcept;
+
+  [[nodiscard]] double operator[](std::size_t i) const;
+
+  void fill(double value);
+
+  /// Rounds `values`, as many as there are elements, to this type.
+  void assign(std::span<const double> values);
+
+  /// Adds `other`, of the same type and size.
+  void add(const channel_array& other);
+
+  /// The elements as float64; nothing is lost.
+  [[nodiscard]] std::vector<double> widened() const;
+
+  /// The elements in their type, for those who know it.
+  [[nodiscard]] std::variant<std::span<float>, std::span<double>> view();
+
+private:
+  std::variant<std::vector<float>, std::vector<double>> values_;
+};
+
+/// An array of a layer's state under PyTorch's name for it.
+struct named_array {
+  /// `weight`, `bias`, `running_mean`, `running_var` or `num_batches_tracked`.
+  std::string name;
+  /// The array itself: C elements, or one int64 for the counter.
+  std::variant<std::span<float>, std::span<double>, std::span<std::int64_t>>
+      values;
+};
+
+} // namespace syncnorm

@@ -1,0 +1,296 @@
+#include "tests/actors/batch_norm_reference.hpp"
+#include "tests/actors/layer_copies.hpp"
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+using namespace syncnorm;
+using namespace syncnorm::test;
+
+namespace {
+
+constexpr std::size_t copy_count = 3;
+
+batch_norm_options make_options() {
+  return {.name = "bn", .channels = 2, .type = dtype::float64};
+}
+
+/// Copy r's x: its values make the mean of the whole batch r-independent.
+tensor make_x(std::size_t r, std::int64_t channels = 2,
+              dtype type = dtype::float64) {
+  tensor x{make_layout(type, std::array<std::int64_t, 2>{1, channels})};
+  for (std::int64_t c = 0; c < channels; ++c)
+    x.set(x.at(0, c, 0), static_cast<double>(r));
+  return x;
+}
+
+batch_norm_tape forward(batch_norm_layer& layer, std::size_t r) {
+  auto x = make_x(r);
+  auto y = x;
+  return layer.forward(x.view(), y.view());
+}
+
+/// Checks that a round runs and uses the samples of all copies.
+void check_works(layers& copies) {
+  std::vector<double> means(copies.size());
+  run_all(copies.size(),
+          [&](std::size_t r) { means[r] = forward(*copies[r], r).mean()[0]; });
+  auto n = static_cast<double>(copies.size());
+  CHECK(means == std::vector<double>(copies.size(), (n - 1) / 2));
+}
+
+/// Checks that the same modules work after they were released and replicated.
+void check_works_again(layers& copies) {
+  release_replicas(copies);
+  execute_replication_callbacks(copies);
+  check_works(copies);
+}
+
+struct replicated : layer_fixture {
+  layers copies = make_copies(system, make_options(), copy_count);
+
+  replicated() {
+    execute_replication_callbacks(copies);
+  }
+};
+
+} // namespace
+
+TEST_CASE_FIXTURE(replicated, "a copy that is called with the wrong arguments "
+                              "gets that error, every other copy learns of "
+                              "it, and nothing is written") {
+  for (std::size_t guilty = 0; guilty < copy_count; ++guilty) {
+    CAPTURE(guilty);
+    auto x = make_x(7, 3);
+    auto y = x;
+    auto before = y.bytes;
+    auto thrown = run_copies(copy_count, [&](std::size_t r) {
+      if (r == guilty)
+        std::ignore = copies[r]->forward(x.view(), y.view());
+      else
+        forward(*copies[r], r);
+    });
+    for (std::size_t r = 0; r < copy_count; ++r) {
+      auto [code, text] = outcome(thrown[r]);
+      CAPTURE(text);
+      CHECK(contains(text, "layer bn: forward: x: expected 2 channels, got "
+                           "[N, C, S] = [1, 3, 1]"));
+      CHECK(code
+            == (r == guilty ? errc::shape_mismatch : errc::participant_failed));
+      if (r != guilty)
+        // After the first time a good round has gone before.
+        CHECK(contains(
+            text, "layer bn, round " + std::to_string(1 + (guilty != 0))
+                      + ": replica " + std::to_string(guilty) + " gave up"));
+    }
+    CHECK(y.bytes == before);
+    for (auto& copy : copies)
+      CHECK(read(copy->replica().state(), "num_batches_tracked")[0]
+            == static_cast<double>(guilty));
+    check_works_again(copies);
+  }
+}
+
+TEST_CASE_FIXTURE(replicated, "every argument is checked") {
+  auto good = make_x(0);
+  auto single = make_x(0, 2, dtype::float32);
+  tensor longer{make_layout(dtype::float64, std::array<std::int64_t, 2>{2, 2})};
+  auto& layer = *copies[0];
+  release_replicas(copies);
+  batch_norm_layer alone{system, make_options()};
+  CHECK(outcome_of([&] { alone.forward(single.view(), single.view()); })
+        == std::pair{errc::dtype_mismatch,
+                     std::string{"layer bn: forward: x: expected float64, got "
+                                 "float32"}});
+  CHECK(outcome_of([&] { alone.forward(good.view(), longer.view()); }).first
+        == errc::shape_mismatch);
+  auto tape = alone.forward(good.view(), good.view());
+  CHECK(contains(outcome_of([&] {
+                   alone.backward(good.view(), longer.view(), tape,
+                                  good.view());
+                 }).second,
+                 "backward: dy: expected the layout of x"));
+  CHECK(outcome_of([&] {
+          alone.backward(good.view(), good.view(), batch_norm_tape{},
+                         good.view());
+        }).first
+        == errc::invalid_argument);
+  CHECK(outcome_of([&] { forward(layer, 0); }).first == errc::unregistered);
+}
+
+TEST_CASE_FIXTURE(replicated, "an exception outside of the layer, in one "
+                              "copy's forward, reaches all others at once") {
+  for (std::size_t guilty = 0; guilty < copy_count; ++guilty) {
+    auto thrown = run_copies(copy_count, [&](std::size_t r) {
+      if (r != guilty) {
+        forward(*copies[r], r);
+        return;
+      }
+      fail_replica(copies[r].get(), "the disk is on fire");
+      throw std::runtime_error{"the disk is on fire"};
+    });
+    for (std::size_t r = 0; r < copy_count; ++r) {
+      auto [code, text] = outcome(thrown[r]);
+      if (r == guilty) {
+        CHECK(text == "the disk is on fire");
+      } else {
+        CHECK(code == errc::participant_failed);
+        CHECK(contains(text, "replica " + std::to_string(guilty)
+                                 + " gave up: the disk is on fire"));
+      }
+    }
+    check_works_again(copies);
+  }
+}
+
+TEST_CASE_FIXTURE(replicated, "a copy that goes backward while the others go "
+                              "forward is named to all") {
+  std::vector<batch_norm_tape> tapes(copy_count);
+  run_all(copy_count,
+          [&](std::size_t r) { tapes[r] = forward(*copies[r], r); });
+  auto thrown = run_copies(copy_count, [&](std::size_t r) {
+    auto x = make_x(r);
+    auto dx = x;
+    if (r == 1)
+      copies[r]->backward(x.view(), x.view(), tapes[r], dx.view());
+    else
+      forward(*copies[r], r);
+  });
+  for (const auto& x : thrown)
+    CHECK(outcome(x)
+          == std::pair{errc::invalid_argument,
+                       std::string{"layer bn, round 2: replica 1 sent a "
+                                   "backward message, replica 0 a forward "
+                                   "message; all replicas must make the same "
+                                   "calls in the same order"}});
+  check_works_again(copies);
+}
+
+TEST_CASE_FIXTURE(layer_fixture, "copies that call the layer a different "
+                                 "number of times: those who wait learn for "
+                                 "whom") {
+  auto options = make_options();
+  options.deadline = std::chrono::milliseconds{50};
+  auto copies = make_copies(system, options, copy_count);
+  execute_replication_callbacks(copies);
+  auto thrown = run_copies(copy_count, [&](std::size_t r) {
+    forward(*copies[r], r);
+    if (r == 1)
+      forward(*copies[r], r);
+  });
+  CHECK(outcome(thrown[0]).first == errc::none);
+  CHECK(outcome(thrown[1])
+        == std::pair{errc::deadline_exceeded,
+                     std::string{"layer bn, round 2: waited 0.05 s for "
+                                 "replicas 0, 2; have replica 1"}});
+  CHECK(outcome(thrown[2]).first == errc::none);
+  auto slow = make_copies(system, make_options(), copy_count);
+  execute_replication_callbacks(slow);
+  check_works(slow);
+}
+
+TEST_CASE_FIXTURE(replicated, "callbacks that run twice are refused, and the "
+                              "first replication stays good") {
+  auto [code, text] =
+      outcome_of([&] { execute_replication_callbacks(copies); });
+  CHECK(code == errc::duplicate_identifier);
+  CHECK(text
+        == "layer bn: the replication callback of copy 0 runs on a module that "
+           "is copy 0 already; release it first");
+  check_works(copies);
+  check_works_again(copies);
+}
+
+TEST_CASE_FIXTURE(layer_fixture, "a copy that is used before replication is "
+                                 "refused in training, and works after it") {
+  auto copies = make_copies(system, make_options(), copy_count);
+  auto [code, text] = outcome_of([&] { forward(*copies[1], 1); });
+  CHECK(code == errc::unregistered);
+  CHECK(text
+        == "layer bn: forward: this copy was not told whose copy it is: run "
+           "execute_replication_callbacks first");
+  copies[1]->replica().train(false);
+  CHECK(outcome_of([&] { forward(*copies[1], 1); }).first == errc::none);
+  copies[1]->replica().train(true);
+  execute_replication_callbacks(copies);
+  check_works(copies);
+}
+
+TEST_CASE_FIXTURE(layer_fixture, "copies of different channels or dtype differ "
+                                 "before any callback runs") {
+  auto copies = make_copies(system, make_options(), copy_count);
+  auto options = make_options();
+  options.channels = 5;
+  copies[2] = std::make_unique<batch_norm_layer>(system, options);
+  auto [code, text] =
+      outcome_of([&] { execute_replication_callbacks(copies); });
+  CHECK(code == errc::invalid_argument);
+  CHECK(text
+        == "execute_replication_callbacks: copy 2 differs from copy 0 at the "
+           "root: expected BatchNorm(2, float64), found BatchNorm(5, float64)");
+  copies[2] = std::make_unique<batch_norm_layer>(copies[0]->clone());
+  execute_replication_callbacks(copies);
+  check_works(copies);
+}
+
+TEST_CASE_FIXTURE(replicated, "a copy that goes away fails the round of the "
+                              "others") {
+  auto thrown = run_copies(copy_count, [&](std::size_t r) {
+    if (r == 2)
+      copies[r]->on_data_parallel_release();
+    else
+      forward(*copies[r], r);
+  });
+  for (std::size_t r = 0; r < 2; ++r) {
+    CHECK(outcome(thrown[r]).first == errc::participant_down);
+    CHECK(contains(outcome(thrown[r]).second, "replica 2 is down"));
+  }
+  check_works_again(copies);
+}
+
+TEST_CASE_FIXTURE(replicated, "the master's end fails the round of the "
+                              "others") {
+  auto thrown = run_copies(copy_count, [&](std::size_t r) {
+    if (r == 0)
+      copies[r]->on_data_parallel_release();
+    else
+      forward(*copies[r], r);
+  });
+  for (std::size_t r = 1; r < copy_count; ++r)
+    CHECK(outcome(thrown[r]).first == errc::master_down);
+  check_works_again(copies);
+}
+
+TEST_CASE_FIXTURE(layer_fixture, "options that make no sense are refused, by "
+                                 "name") {
+  auto refused = [&](auto change) {
+    auto options = make_options();
+    change(options);
+    return outcome_of([&] { batch_norm_layer{system, options}; });
+  };
+  auto text = [&](auto change) {
+    auto [code, what] = refused(change);
+    CHECK(code == errc::invalid_argument);
+    return what;
+  };
+  CHECK(contains(text([](auto& x) { x.channels = 0; }),
+                 "channels: expected 1 or more, got 0"));
+  CHECK(contains(text([](auto& x) { x.eps = -1; }), "eps"));
+  CHECK(contains(text([](auto& x) { x.momentum = 1.5; }),
+                 "momentum: expected [0, 1], got 1.5"));
+  CHECK(contains(text([](auto& x) { x.name = ""; }), "name"));
+  CHECK(contains(text([](auto& x) { x.deadline = {}; }), "deadline"));
+  CHECK(contains(text([](auto& x) {
+                   x.frozen = true;
+                   x.track_running_stats = false;
+                 }),
+                 "frozen"));
+  CHECK(refused([](auto& x) {
+          x.where = {device_type::cuda, 99};
+        }).first
+        == errc::device_unavailable);
+}

@@ -1,0 +1,290 @@
+#include "tests/actors/collective.hpp"
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+using namespace syncnorm;
+using namespace syncnorm::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+using adder = collective<double, double>;
+
+sync_options bn2(failure_policy policy = failure_policy::fail_round) {
+  return {.layer = "bn2", .policy = policy};
+}
+
+/// Short enough to be waited for, and only ever waited for: no test depends on
+/// something being faster.
+sync_options impatient(failure_policy policy = failure_policy::fail_round) {
+  return {.layer = "bn2", .deadline = 50ms, .policy = policy};
+}
+
+constexpr auto survivors = failure_policy::continue_with_survivors;
+
+/// After any failure: a new generation of two slaves runs a round.
+void check_serves_again(adder& c) {
+  auto pipes = c.pipes(2);
+  auto one = c.send(pipes[0], 1, 1);
+  auto two = c.send(pipes[1], 2, 2);
+  CHECK(c.lead(4)().value == 7);
+  CHECK(one().value == 7);
+  CHECK(two().value == 7);
+}
+
+} // namespace
+
+TEST_CASE_FIXTURE(system_fixture,
+                  "a slave that dies ends the round for all others with an "
+                  "error that names layer, round and replica") {
+  adder c{system, bn2(), add_up};
+  auto pipes = c.pipes(3);
+  auto zero = c.lead(0);
+  auto one = c.send(pipes[0], 1, 1);
+  c.settle();
+  c.kill(3);
+  CHECK(zero().failed(errc::participant_down,
+                      {"layer bn2, round 1", "replica 3"}));
+  CHECK(one().failed(errc::participant_down, {"replica 3"}));
+  // One that comes later gets the same error, once.
+  CHECK(c.send(pipes[1], 2, 2)().failed(errc::participant_down, {"replica 3"}));
+  CHECK(c.send(pipes[1], 2, 2)().failed(errc::stale, {"register again"}));
+  check_serves_again(c);
+}
+
+TEST_CASE_FIXTURE(system_fixture,
+                  "a slave that dies between rounds ends the next one") {
+  adder c{system, bn2(), add_up};
+  auto pipes = c.pipes(2);
+  auto one = c.send(pipes[0], 1, 1);
+  auto two = c.send(pipes[1], 2, 1);
+  CHECK(c.lead(1)().value == 3);
+  c.kill(1);
+  CHECK(c.lead(0)().failed(errc::participant_down,
+                           {"layer bn2, round 2", "replica 1"}));
+  CHECK(c.send(pipes[1], 2, 1)().failed(errc::participant_down));
+  check_serves_again(c);
+}
+
+TEST_CASE_FIXTURE(system_fixture,
+                  "an owner that dies ends the round for the slaves") {
+  adder c{system, bn2(), add_up};
+  auto pipes = c.pipes(2);
+  caf::scoped_actor* owner = &c.actor(9);
+  auto first = c.send(pipes[0], 1, 1);
+  auto second = c.send(pipes[1], 2, 1);
+  run_master(*owner, c.master(), 1.0)
+      .receive([](double) {}, [](const caf::error&) {});
+  auto one = c.send(pipes[0], 1, 1);
+  c.settle();
+  c.kill(9);
+  CHECK(one().failed(errc::participant_down, {"round 2", "replica 0"}));
+}
+
+TEST_CASE_FIXTURE(system_fixture,
+                  "a slave that never comes ends the round at the deadline, "
+                  "and the error says who came and who did not") {
+  adder c{system, impatient(), add_up};
+  auto pipes = c.pipes(3);
+  auto zero = c.lead(0);
+  auto one = c.send(pipes[0], 1, 1);
+  auto two = c.send(pipes[1], 2, 2);
+  for (auto x : {zero(), one(), two()})
+    CHECK(x.text()
+          == "deadline_exceeded: layer bn2, round 1: waited 0.05 s for replica "
+             "3; have replicas 0, 1, 2");
+  CHECK(c.send(pipes[2], 3, 3)().failed(errc::deadline_exceeded));
+  check_serves_again(c);
+}
+
+TEST_CASE_FIXTURE(system_fixture,
+                  "a master's own message that never comes ends the round, "
+                  "under either policy") {
+  for (auto policy : {failure_policy::fail_round, survivors}) {
+    adder c{system, impatient(policy), add_up};
+    auto pipes = c.pipes(1);
+    CHECK(c.send(pipes[0], 1, 1)().failed(errc::deadline_exceeded,
+                                          {"for replica 0; have replica 1"}));
+  }
+}
+
+TEST_CASE_FIXTURE(system_fixture,
+                  "the deadline is watched in every later round too") {
+  adder c{system, impatient(), add_up};
+  auto pipes = c.pipes(1);
+  for (int i = 0; i < 2000; ++i) {
+    auto one = c.send(pipes[0], 1, 1);
+    REQUIRE(c.lead(1)().value == 2);
+    REQUIRE(one().value == 2);
+  }
+  CHECK(c.lead(1)().failed(errc::deadline_exceeded, {"round 2001"}));
+}
+
+TEST_CASE_FIXTURE(system_fixture,
+                  "a slave that comes twice ends the round for everybody") {
+  adder c{system, bn2(), add_up};
+  auto pipes = c.pipes(2);
+  auto tag = round_tag{layer_hash("bn2"), 1, 1, 1};
+  auto zero = c.lead(0);
+  auto first = c.send_tagged(1, tag, 1);
+  auto again = c.send_tagged(1, tag, 1);
+  for (auto x : {zero(), first(), again()})
+    CHECK(x.failed(errc::duplicate_message,
+                   {"layer bn2, round 1", "replica 1", "two messages"}));
+  CHECK(c.send(pipes[1], 2, 1)().failed(errc::duplicate_message));
+  check_serves_again(c);
+}
+
+TEST_CASE_FIXTURE(system_fixture,
+                  "an owner that comes twice ends the round for everybody") {
+  adder c{system, bn2(), add_up};
+  auto pipes = c.pipes(1);
+  auto zero = c.lead(0);
+  auto again = c.lead(0);
+  CHECK(zero().failed(errc::duplicate_message, {"the master"}));
+  CHECK(again().failed(errc::duplicate_message));
+  CHECK(c.send(pipes[0], 1, 1)().failed(errc::duplicate_message));
+}
+
+TEST_CASE_FIXTURE(system_fixture,
+                  "a message for another round or layer ends the round and "
+                  "names its sender") {
+  for (auto layer : {"bn2", "bn3"}) {
+    adder c{system, bn2(), add_up};
+    auto pipes = c.pipes(2);
+    auto zero = c.lead(0);
+    auto two = c.send(pipes[1], 2, 1);
+    auto other_layer = std::string{layer} != "bn2";
+    auto tag = round_tag{layer_hash(layer), 1, other_layer ? 1U : 5U, 1};
+    auto one = c.send_tagged(1, tag, 1);
+    auto code = other_layer ? errc::wrong_layer : errc::wrong_round;
+    for (auto x : {zero(), one(), two()})
+      CHECK(x.failed(code, {"layer bn2, round 1", "replica 1",
+                            other_layer ? "another layer" : "round 5"}));
+    check_serves_again(c);
+  }
+}
+
+TEST_CASE_FIXTURE(system_fixture,
+                  "a slave that gives up ends the round with its reason") {
+  adder c{system, bn2(), add_up};
+  auto pipes = c.pipes(2);
+  auto zero = c.lead(0);
+  c.settle();
+  pipes[0].give_up(c.actor(1), "out of memory");
+  CHECK(zero().failed(errc::participant_failed,
+                      {"layer bn2", "replica 1 gave up: out of memory"}));
+  check_serves_again(c);
+}
+
+TEST_CASE_FIXTURE(system_fixture,
+                  "an exception in the callback is an error for everybody, and "
+                  "the master lives on") {
+  bool fail = true;
+  adder c{system, bn2(), [&](std::span<identified<double>> messages) {
+            if (fail)
+              throw std::runtime_error{"singular"};
+            return add_up(messages);
+          }};
+  auto pipes = c.pipes(1);
+  auto one = c.send(pipes[0], 1, 1);
+  CHECK(c.lead(0)().failed(errc::callback_failed, {"layer bn2", "singular"}));
+  CHECK(one().failed(errc::callback_failed));
+  fail = false;
+  check_serves_again(c);
+}
+
+TEST_CASE_FIXTURE(system_fixture,
+                  "a callback that leaves out, repeats or makes up an "
+                  "identifier is an error for everybody") {
+  using replies = std::vector<identified<double>>;
+  struct row {
+    replies made;
+    std::string text;
+  };
+  for (const auto& [made, text] :
+       {row{{{0, 1}}, "no reply for replica 1"},
+        row{{{1, 1}, {0, 1}, {1, 1}}, "two replies for replica 1"},
+        row{{{0, 1}, {2, 1}}, "a reply for replica 2"}, row{{}, "no reply"}}) {
+    adder c{system, bn2(), [&](auto) { return made; }};
+    auto pipes = c.pipes(1);
+    auto one = c.send(pipes[0], 1, 1);
+    CHECK(c.lead(0)().failed(errc::invalid_reply, {"layer bn2", text}));
+    CHECK(one().failed(errc::invalid_reply, {text}));
+  }
+}
+
+TEST_CASE_FIXTURE(system_fixture,
+                  "a master that exits answers everybody, during a round and "
+                  "after") {
+  for (auto reason :
+       {caf::exit_reason::user_shutdown, caf::exit_reason::kill}) {
+    adder c{system, bn2(), add_up};
+    auto pipes = c.pipes(2);
+    auto one = c.send(pipes[0], 1, 1);
+    c.settle();
+    caf::anon_send_exit(c.master(), reason);
+    auto x = one();
+    CHECK(x.count == 1);
+    CHECK_FALSE(x.value);
+    if (reason == caf::exit_reason::user_shutdown)
+      CHECK(x.failed(errc::master_down, {"layer bn2"}));
+    CHECK(c.send(pipes[1], 2, 1)().count == 1);
+    CHECK(c.enlist(1, 1).count == 1);
+  }
+}
+
+// -- the policy that goes on with the survivors
+// --------------------------------
+
+TEST_CASE_FIXTURE(system_fixture,
+                  "with survivors, the round completes without the dead, and "
+                  "so do the next ones") {
+  adder c{system, bn2(survivors), add_up};
+  auto pipes = c.pipes(3);
+  auto zero = c.lead(1);
+  auto one = c.send(pipes[0], 1, 10);
+  auto two = c.send(pipes[1], 2, 20);
+  c.settle();
+  c.kill(3);
+  for (auto x : {zero(), one(), two()})
+    CHECK(x.value == 31);
+  CHECK(c.nr_slaves() == 2);
+  auto next = c.send(pipes[0], 1, 10);
+  auto last = c.send(pipes[1], 2, 20);
+  CHECK(c.lead(2)().value == 32);
+}
+
+TEST_CASE_FIXTURE(system_fixture,
+                  "with survivors, a late slave is expelled at the deadline "
+                  "and told so when it comes") {
+  adder c{system, impatient(survivors), add_up};
+  auto pipes = c.pipes(2);
+  auto one = c.send(pipes[0], 1, 10);
+  CHECK(c.lead(1)().value == 11);
+  CHECK(one().value == 11);
+  CHECK(c.send(pipes[1], 2, 20)().failed(errc::deadline_exceeded,
+                                         {"for replica 2"}));
+  auto next = c.send(pipes[0], 1, 10);
+  CHECK(c.lead(2)().value == 12);
+}
+
+TEST_CASE_FIXTURE(system_fixture,
+                  "with survivors, a slave that comes twice is expelled with "
+                  "its message") {
+  adder c{system, bn2(survivors), add_up};
+  auto pipes = c.pipes(2);
+  auto tag = round_tag{layer_hash("bn2"), 1, 1, 1};
+  auto first = c.send_tagged(1, tag, 10);
+  auto again = c.send_tagged(1, tag, 10);
+  CHECK(first().failed(errc::duplicate_message));
+  CHECK(again().failed(errc::duplicate_message));
+  auto two = c.send(pipes[1], 2, 20);
+  CHECK(c.lead(1)().value == 21);
+  CHECK(two().value == 21);
+}

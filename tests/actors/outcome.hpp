@@ -1,0 +1,56 @@
+#pragma once
+
+#include "syncnorm/errors.hpp"
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace syncnorm::test {
+
+/// What a participant got: exactly one of value and error, counted.
+template <class T>
+struct outcome {
+  std::optional<T> value;
+  caf::error error;
+  int count = 0;
+
+  void operator()(T x) {
+    value = std::move(x);
+    ++count;
+  }
+
+  void operator()(const caf::error& x) {
+    error = x;
+    ++count;
+  }
+
+  [[nodiscard]] std::string text() const {
+    return describe(error);
+  }
+
+  /// Whether this is one error of that code whose text has all the parts.
+  [[nodiscard]] bool failed(errc code,
+                            const std::vector<std::string>& parts = {}) const {
+    if (count != 1 || value || code_of(error) != code)
+      return false;
+    for (const auto& part : parts)
+      if (text().find(part) == std::string::npos)
+        return false;
+    return true;
+  }
+};
+
+/// Takes the outcome out of what a blocking call returned.
+template <class T>
+outcome<T> outcome_of(caf::expected<T> result) {
+  outcome<T> x;
+  if (result)
+    x(std::move(*result));
+  else
+    x(result.error());
+  return x;
+}
+
+} // namespace syncnorm::test

@@ -1,0 +1,106 @@
+#include "tests/actors/system.hpp"
+#include "tests/actors/wire.hpp"
+
+#include <doctest/doctest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+using namespace syncnorm;
+using namespace syncnorm::test;
+
+namespace {
+
+template <class T>
+std::vector<T> special_values() {
+  using limits = std::numeric_limits<T>;
+  return {T{0},
+          -T{0},
+          T{1},
+          -T{1},
+          limits::infinity(),
+          -limits::infinity(),
+          limits::quiet_NaN(),
+          -limits::quiet_NaN(),
+          std::nan("0x1234") == 0 ? T{0} : static_cast<T>(std::nan("0x1234")),
+          limits::denorm_min(),
+          -limits::denorm_min(),
+          limits::denorm_min() * 12345,
+          limits::min(),
+          limits::max(),
+          limits::lowest(),
+          limits::epsilon()};
+}
+
+template <class T>
+bool same_bits(const shared_array<T>& x, const shared_array<T>& y) {
+  using bits = std::conditional_t<sizeof(T) == 8, std::uint64_t, std::uint32_t>;
+  if (x.size() != y.size())
+    return false;
+  for (std::size_t i = 0; i < x.size(); ++i)
+    if (std::bit_cast<bits>(x[i]) != std::bit_cast<bits>(y[i]))
+      return false;
+  return true;
+}
+
+} // namespace
+
+TEST_CASE_TEMPLATE("every value crosses the wire with the same bits", T, float,
+                   double) {
+  init_types();
+  shared_array<T> sent{special_values<T>()};
+  auto bytes = to_wire(sent);
+  shared_array<T> got;
+  REQUIRE(from_wire(bytes, got));
+  CHECK(same_bits(sent, got));
+}
+
+TEST_CASE("the bytes of an array are little-endian behind their count") {
+  init_types();
+  auto bytes = to_wire(float_array{1.0F});
+  REQUIRE(bytes.size() >= 5);
+  std::vector<unsigned char> tail(bytes.end() - 4, bytes.end());
+  CHECK(tail == std::vector<unsigned char>{0, 0, 0x80, 0x3f});
+}
+
+TEST_CASE("an array of any length survives, also longer than one read step") {
+  init_types();
+  for (std::size_t n : {0U, 1U, 7U, 262'143U, 262'144U, 262'145U, 600'001U}) {
+    std::vector<float> values(n);
+    for (std::size_t i = 0; i < n; ++i)
+      values[i] = static_cast<float>(i);
+    float_array sent{std::move(values)};
+    float_array got;
+    REQUIRE(from_wire(to_wire(sent), got));
+    CHECK(same_bits(sent, got));
+  }
+}
+
+TEST_CASE("a count beyond the limit or beyond the bytes is refused") {
+  init_types();
+  auto bytes = to_wire(float_array{1, 2, 3});
+  float_array got{9};
+  // Half a message.
+  auto half = bytes;
+  half.resize(bytes.size() - 1);
+  CHECK_FALSE(from_wire(half, got));
+  // A count that lies: the first byte is part of the count on both CAF lines.
+  for (std::size_t i = 0; i < bytes.size() - 12; ++i) {
+    auto lie = bytes;
+    lie[i] = 0xff;
+    CHECK_FALSE(from_wire(lie, got));
+  }
+  CHECK(got == float_array{9});
+}
+
+TEST_CASE("copies of an array share its memory") {
+  float_array x{1, 2, 3};
+  auto y = x;
+  CHECK(x.data() == y.data());
+  CHECK(x == y);
+  CHECK(float_array{}.size() == 0);
+  CHECK(float_array{} == float_array{});
+}

@@ -1,0 +1,199 @@
+#include "tests/actors/outcome.hpp"
+#include "tests/actors/system.hpp"
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <memory>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+using namespace syncnorm;
+using namespace syncnorm::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+using master_type = sync_master<double, double>;
+using pipe_type = slave_pipe<double, double>;
+
+/// Runs `work(pipe)` in a thread of its own for each of the slaves 1 to `n`.
+template <class Work>
+std::vector<std::thread> spawn_slaves(master_type& master, int n, Work work) {
+  std::vector<std::thread> threads;
+  for (int i = 1; i <= n; ++i) {
+    auto pipe = master.register_slave(i);
+    REQUIRE(pipe);
+    threads.emplace_back(
+        [work, p = std::make_shared<pipe_type>(std::move(*pipe))]() mutable {
+          auto mine = std::move(p);
+          work(*mine);
+        });
+  }
+  return threads;
+}
+
+void join(std::vector<std::thread>& threads) {
+  for (auto& t : threads)
+    t.join();
+}
+
+} // namespace
+
+TEST_CASE_FIXTURE(system_fixture,
+                  "threads run rounds without a pause, each gets the sum") {
+  for (int slaves : {1, 2, 3, 7}) {
+    master_type master{system, {.layer = "bn1"}, add_up};
+    constexpr int rounds = 5000;
+    std::atomic<int> wrong = 0;
+    auto expected = [slaves](int round) {
+      return round + slaves * (slaves + 1) / 2.0;
+    };
+    auto threads = spawn_slaves(master, slaves, [&](pipe_type& pipe) {
+      for (int k = 0; k < rounds; ++k) {
+        auto x = pipe.run_slave(static_cast<double>(pipe.identifier()));
+        wrong += !x || *x != expected(k);
+      }
+    });
+    for (int k = 0; k < rounds; ++k) {
+      auto x = master.run_master(k);
+      wrong += !x || *x != expected(k);
+    }
+    CHECK(master.nr_slaves() == static_cast<std::uint64_t>(slaves));
+    join(threads);
+    CHECK(wrong == 0);
+  }
+}
+
+TEST_CASE_FIXTURE(system_fixture,
+                  "a thread can do other work between sending and getting") {
+  master_type master{system, {.layer = "bn1"}, add_up};
+  auto pipe = std::move(*master.register_slave(1));
+  auto& future = pipe.run_slave_async(20);
+  CHECK_FALSE(future.is_ready());
+  CHECK(*master.run_master(1) == 21);
+  CHECK(*future.get() == 21);
+}
+
+TEST_CASE_FIXTURE(system_fixture,
+                  "threads and actors take part in the same round") {
+  master_type master{system, {.layer = "bn1"}, add_up};
+  caf::scoped_actor actor{system};
+  std::optional<pipe_type> mine;
+  register_slave(actor, master.handle(), 2)
+      .receive([&](slave_ticket& t) { mine.emplace(master.handle(), t); },
+               [](caf::error& e) { FAIL(describe(e)); });
+  auto threads = spawn_slaves(master, 1, [](pipe_type& pipe) {
+    for (int i = 0; i < 100; ++i)
+      CHECK(*pipe.run_slave(1) == 111);
+  });
+  std::thread owner{[&] {
+    for (int i = 0; i < 100; ++i)
+      CHECK(*master.run_master(100) == 111);
+  }};
+  for (int i = 0; i < 100; ++i)
+    mine->run_slave(actor, 10.0)
+        .receive([](double x) { CHECK(x == 111); },
+                 [](caf::error& e) { FAIL(describe(e)); });
+  owner.join();
+  join(threads);
+}
+
+TEST_CASE_FIXTURE(system_fixture,
+                  "a thread that lets go of its pipe, by an exception too, "
+                  "ends the round for the others") {
+  master_type master{system, {.layer = "bn1"}, add_up};
+  auto threads = spawn_slaves(master, 2, [](pipe_type& pipe) {
+    try {
+      if (pipe.identifier() == 2)
+        throw std::runtime_error{"broken"};
+      auto x = outcome_of(pipe.run_slave(1));
+      CHECK(x.failed(errc::participant_down, {"layer bn1", "replica 2"}));
+    } catch (const std::runtime_error&) {
+    }
+  });
+  CHECK(outcome_of(master.run_master(1)).count == 1);
+  join(threads);
+}
+
+TEST_CASE_FIXTURE(system_fixture,
+                  "a thread that gives up tells the others why") {
+  master_type master{system, {.layer = "bn1"}, add_up};
+  auto pipe = std::move(*master.register_slave(1));
+  pipe.give_up("out of memory");
+  CHECK(outcome_of(master.run_master(1))
+            .failed(errc::participant_failed, {"replica 1", "out of memory"}));
+}
+
+TEST_CASE_FIXTURE(system_fixture,
+                  "the round's deadline ends the wait of a thread") {
+  master_type master{system, {.layer = "bn1", .deadline = 50ms}, add_up};
+  auto pipe = std::move(*master.register_slave(1));
+  CHECK(outcome_of(pipe.run_slave(1))
+            .failed(errc::deadline_exceeded, {"layer bn1", "replica 0"}));
+}
+
+TEST_CASE_FIXTURE(system_fixture,
+                  "a thread's own shorter deadline ends its wait, and the "
+                  "others learn that it has left") {
+  master_type master{system, {.layer = "bn1"}, add_up};
+  auto pipe = std::move(*master.register_slave(1));
+  CHECK(outcome_of(pipe.run_slave(1, 50ms)).failed(errc::deadline_exceeded));
+  // Its message is still there: the first round may run before the master
+  // learns that the slave has left.
+  auto x = outcome_of(master.run_master(1));
+  if (x.value)
+    x = outcome_of(master.run_master(1));
+  CHECK(x.failed(errc::participant_down, {"layer bn1", "replica 1"}));
+}
+
+TEST_CASE_FIXTURE(system_fixture,
+                  "a callback that does not return holds the thread that runs "
+                  "it and no other one past its deadline") {
+  std::atomic<int> released = 0;
+  master_type master{system, {.layer = "bn1"}, [&](auto messages) {
+                       for (auto n = released.load(); n < 2;
+                            n = released.load())
+                         released.wait(n);
+                       return add_up(messages);
+                     }};
+  auto release = [&] {
+    ++released;
+    released.notify_all();
+  };
+  auto threads = spawn_slaves(master, 2, [&](pipe_type& pipe) {
+    CHECK(outcome_of(pipe.run_slave(1, 50ms)).count == 1);
+    release();
+  });
+  CHECK(outcome_of(master.run_master(1, 50ms)).count == 1);
+  release();
+  join(threads);
+}
+
+TEST_CASE_FIXTURE(system_fixture,
+                  "a master that is gone is an error at once, not a wait") {
+  std::optional<pipe_type> pipe;
+  caf::error reason;
+  {
+    master_type master{system, {.layer = "bn1"}, add_up};
+    pipe.emplace(std::move(*master.register_slave(1)));
+  }
+  auto first = outcome_of(pipe->run_slave(1));
+  CHECK(first.count == 1);
+  CHECK_FALSE(first.value);
+  CHECK(code_of(first.error) == errc::master_down);
+}
+
+TEST_CASE_FIXTURE(system_fixture,
+                  "registering with a bad identifier is an error for a "
+                  "thread too") {
+  master_type master{system, {.layer = "bn1"}, add_up};
+  auto x = master.register_slave(-3);
+  REQUIRE_FALSE(x);
+  CHECK(code_of(x.error()) == errc::invalid_identifier);
+  auto first = master.register_slave(1);
+  auto twice = master.register_slave(1);
+  REQUIRE_FALSE(twice);
+  CHECK(code_of(twice.error()) == errc::duplicate_identifier);
+}

@@ -1,0 +1,242 @@
+// The kernels against libtorch's batch normalization, on tensors that libtorch
+// made and handed over through DLPack.
+
+#include <torch/torch.h>
+
+// libtorch's logging defines it, and so does doctest.
+#undef CHECK
+
+#include "syncnorm/batch_norm.hpp"
+#include "syncnorm/dlpack.hpp"
+#include "tests/kernels/tensor.hpp"
+#include "tests/kernels/tolerance.hpp"
+
+#include <ATen/DLConvertor.h>
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+using namespace syncnorm;
+
+namespace {
+
+/// One batch normalization, calculated by libtorch or by us.
+struct results {
+  at::Tensor y;
+  at::Tensor dx;
+  at::Tensor weight_grad;
+  at::Tensor bias_grad;
+  at::Tensor running_mean;
+  at::Tensor running_var;
+};
+
+struct problem {
+  at::Tensor x;
+  at::Tensor dy;
+  at::Tensor weight;
+  at::Tensor bias;
+  double eps = 1e-3;
+  double momentum = 0.2;
+};
+
+/// A tensor of ours on the memory of one of libtorch's.
+dlpack_tensor shared(const at::Tensor& tensor) {
+  return dlpack_tensor{at::toDLPack(tensor)};
+}
+
+at::ScalarType torch_type(dtype type) {
+  switch (type) {
+  case dtype::float32:
+    return at::kFloat;
+  case dtype::float64:
+    return at::kDouble;
+  case dtype::float16:
+    return at::kHalf;
+  case dtype::bfloat16:
+    return at::kBFloat16;
+  }
+  return at::kFloat;
+}
+
+at::ScalarType parameter_type(dtype type) {
+  return torch_type(statistics_type(type));
+}
+
+/// Random tensors; x has mean 3 and deviation 2.
+problem random_problem(dtype type, at::IntArrayRef sizes, bool channels_last) {
+  torch::manual_seed(1);
+  auto options = at::TensorOptions{}.dtype(at::kDouble);
+  auto make = [&](double mean, double deviation) {
+    auto result =
+        (at::randn(sizes, options) * deviation + mean).to(torch_type(type));
+    return channels_last ? result.contiguous(at::MemoryFormat::ChannelsLast)
+                         : result.contiguous();
+  };
+  auto stored = parameter_type(type);
+  return {make(3, 2), make(0, 1), at::randn({sizes[1]}, options).to(stored),
+          at::randn({sizes[1]}, options).to(stored)};
+}
+
+/// What libtorch gives. Its halves are calculated in float32: libtorch 1.13
+/// has no half kernels for the CPU.
+results from_libtorch(const problem& p, dtype type, bool train) {
+  auto x = p.x.to(parameter_type(type)).detach().requires_grad_();
+  auto weight = p.weight.detach().clone().requires_grad_();
+  auto bias = p.bias.detach().clone().requires_grad_();
+  auto running_mean = at::full_like(p.weight, 0.5);
+  auto running_var = at::full_like(p.weight, 1.5);
+  auto y = at::batch_norm(x, weight, bias, running_mean, running_var, train,
+                          p.momentum, p.eps, false);
+  y.backward(p.dy.to(y.scalar_type()));
+  return {y.detach(),  x.grad(),     weight.grad(),
+          bias.grad(), running_mean, running_var};
+}
+
+/// Memory for a reduction on x.
+workspace allocate(std::vector<std::byte>& memory, std::size_t bytes) {
+  memory.resize(bytes + 16);
+  auto address = reinterpret_cast<std::uintptr_t>(memory.data());
+  return {memory.data() + (16 - address % 16), bytes};
+}
+
+/// What the kernels give.
+results from_kernels(const problem& p, dtype type, bool train) {
+  auto x = shared(p.x);
+  auto dy = shared(p.dy);
+  results out{at::empty_like(p.x),          at::empty_like(p.x),
+              at::empty_like(p.weight),     at::empty_like(p.weight),
+              at::full_like(p.weight, 0.5), at::full_like(p.weight, 1.5)};
+  auto mean = at::empty_like(p.weight);
+  auto inv_std = at::empty_like(p.weight);
+  auto layout = x.view().layout();
+  auto count = layout.shape.channels;
+  std::vector<std::byte> memory;
+  auto scratch = allocate(memory, batch_moments_workspace(layout));
+  channel_parameters k{mean.data_ptr(), inv_std.data_ptr(), p.weight.data_ptr(),
+                       p.bias.data_ptr()};
+  running_statistics running{out.running_mean.data_ptr(),
+                             out.running_var.data_ptr()};
+  auto y = shared(out.y);
+  auto dx = shared(out.dx);
+  if (train) {
+    moments_view moments{0,     mean.data_ptr(),       inv_std.data_ptr(),
+                         count, statistics_type(type), {}};
+    batch_moments({}, x.view(), moments, scratch);
+    finalize_moments({}, moments, {.eps = p.eps, .momentum = p.momentum},
+                     mean.data_ptr(), inv_std.data_ptr(),
+                     {out.running_mean.data_ptr(), out.running_var.data_ptr()});
+    normalize({}, x.view(), k, y.view());
+  } else {
+    mean.copy_(out.running_mean);
+    inv_std.copy_((out.running_var + p.eps).rsqrt());
+    normalize_eval({}, x.view(), running, p.eps, eps_mode::plus, k, y.view());
+  }
+  auto sum_dy = at::empty_like(p.weight);
+  auto sum_dy_xmu = at::empty_like(p.weight);
+  backward_reduce({}, dy.view(), x.view(), k, nullptr,
+                  {sum_dy.data_ptr(), sum_dy_xmu.data_ptr(),
+                   out.weight_grad.data_ptr(), out.bias_grad.data_ptr()},
+                  scratch);
+  if (train)
+    backward_input(
+        {}, dy.view(), x.view(), k,
+        {sum_dy.data_ptr(), sum_dy_xmu.data_ptr(), layout.shape.per_channel()},
+        nullptr, dx.view());
+  else
+    backward_input_eval({}, dy.view(), running, p.eps, eps_mode::plus, k,
+                        nullptr, dx.view());
+  return out;
+}
+
+/// The greatest |a - b|, relative to `scale`.
+double distance(const at::Tensor& a, const at::Tensor& b,
+                const at::Tensor& scale) {
+  auto difference = (a.to(at::kDouble) - b.to(at::kDouble)).abs();
+  return (difference / (scale.to(at::kDouble) + 1e-30)).max().item<double>();
+}
+
+/// Sum over all dimensions but the channels.
+at::Tensor over_channels(const at::Tensor& x) {
+  std::vector<std::int64_t> dimensions{0};
+  for (std::int64_t i = 2; i < x.dim(); ++i)
+    dimensions.push_back(i);
+  return x.sum(dimensions);
+}
+
+void compare(const problem& p, dtype type, bool train) {
+  auto want = from_libtorch(p, type, train);
+  auto got = from_kernels(p, type, train);
+  auto elements = tolerance::of("libtorch: elements", type);
+  auto statistics = tolerance::of("libtorch: statistics", type);
+  auto dy = p.dy.to(at::kDouble).abs();
+  auto xhat = (p.x.to(at::kDouble) - 3).abs() / 2;
+  // Of the order of what each value is made of; x and dy are random numbers of
+  // known deviations.
+  auto spread =
+      want.y.to(at::kDouble).abs().mean() + want.y.abs().to(at::kDouble);
+  auto slope =
+      want.dx.to(at::kDouble).abs().mean() + want.dx.abs().to(at::kDouble);
+  CHECK(distance(got.y, want.y, spread) < elements);
+  CHECK(distance(got.dx, want.dx, slope) < elements);
+  CHECK(distance(got.bias_grad, want.bias_grad, over_channels(dy))
+        < statistics);
+  CHECK(distance(got.weight_grad, want.weight_grad,
+                 over_channels(dy * (xhat + 2)))
+        < statistics);
+  CHECK(
+      distance(got.running_mean, want.running_mean, want.running_mean.abs() + 1)
+      < statistics);
+  CHECK(distance(got.running_var, want.running_var, want.running_var.abs())
+        < statistics);
+}
+
+std::string describe(dtype type, at::IntArrayRef sizes, bool channels_last) {
+  auto result = to_string(type);
+  for (auto size : sizes)
+    result.append(" ").append(std::to_string(size));
+  return result.append(channels_last ? ", channels last" : "");
+}
+
+const std::vector<std::vector<std::int64_t>> all_sizes{
+    {5, 7},         {64, 130},       {3, 5, 11},      {2, 3, 4, 5},
+    {8, 64, 13, 7}, {16, 4, 56, 56}, {2, 33, 23, 23}, {3, 5, 3, 4, 5}};
+
+template <class Body>
+void for_each_problem(const Body& body) {
+  for (auto type :
+       {dtype::float32, dtype::float64, dtype::float16, dtype::bfloat16})
+    for (const auto& sizes : all_sizes)
+      for (auto channels_last : {false, true}) {
+        if (channels_last && sizes.size() != 4)
+          continue;
+        INFO(describe(type, sizes, channels_last));
+        body(random_problem(type, sizes, channels_last), type);
+      }
+}
+
+} // namespace
+
+TEST_CASE("training gives what libtorch's batch_norm gives") {
+  for_each_problem(
+      [](const problem& p, dtype type) { compare(p, type, true); });
+}
+
+TEST_CASE("evaluation gives what libtorch's batch_norm gives") {
+  for_each_problem(
+      [](const problem& p, dtype type) { compare(p, type, false); });
+}
+
+TEST_CASE("libtorch's tensors come over DLPack without a copy") {
+  auto x = at::randn({2, 3, 4, 5});
+  CHECK(shared(x).view().data() == x.data_ptr());
+  CHECK(shared(x).view().format() == memory_format::channels_first);
+  auto last = x.contiguous(at::MemoryFormat::ChannelsLast);
+  CHECK(shared(last).view().format() == memory_format::channels_last);
+  auto every_other = at::randn({4, 3, 4, 5}).slice(0, 0, 4, 2);
+  CHECK(shared(every_other).view().sample_stride() == 120);
+  auto back =
+      at::fromDLPack(to_dlpack(shared(last).view(), nullptr, x.sizes().vec()));
+  CHECK(back.is_contiguous(at::MemoryFormat::ChannelsLast));
+  CHECK(at::equal(back, last));
+}
