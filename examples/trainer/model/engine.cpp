@@ -217,6 +217,8 @@ engine::engine(const settings& options, const device& where, dataset_ptr data)
     : self_{std::make_unique<implementation>(options, where, std::move(data))} {
 }
 
+engine::engine(engine&& other) noexcept = default;
+
 engine::~engine() = default;
 
 void engine::prepare_thread() {

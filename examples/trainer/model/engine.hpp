@@ -25,6 +25,7 @@ public:
   /// Builds the model and gives it the weights that follow from the seed.
   /// @throws failure if the device is not there.
   engine(const settings& options, const device& where, dataset_ptr data);
+  engine(engine&& other) noexcept;
   ~engine();
 
   /// Call once on the thread that will use this engine: one thread computes,

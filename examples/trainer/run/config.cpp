@@ -4,6 +4,7 @@
 #include "trainer/run/error_text.hpp"
 #include "trainer/run/messages.hpp"
 
+#include "syncnorm/errors.hpp"
 #include "syncnorm/message_types.hpp"
 
 #include <fmt/format.h>
@@ -62,7 +63,7 @@ config::config() {
 
 std::optional<settings> config::read(int argc, char** argv) {
   if (auto problem = parse(argc, argv))
-    throw failure{first_line(describe(problem))};
+    throw failure{first_line(describe(problem)) + "; --help lists the options"};
   if (printed_help(*this))
     return std::nullopt;
   if (auto leftover = first_leftover(*this); !leftover.empty())
