@@ -90,12 +90,14 @@ TEST_CASE("an event has the bytes that TensorBoard's own writer gives it") {
                           27};
   CHECK(scalar_event(1.5, 300, "loss", 0.5F) == event);
   // Event(wall_time=1.5, file_version="brain.Event:2")
-  CHECK(version_event(1.5)
-        == std::string{"\x09\x00\x00\x00\x00\x00\x00\xf8\x3f\x1a\x0d"}
-               + "brain.Event:2");
+  const std::string version{"\x09\x00\x00\x00\x00\x00\x00\xf8\x3f\x1a\x0d"
+                            "brain.Event:2",
+                            24};
+  CHECK(version_event(1.5) == version);
 }
 
-TEST_CASE("a record is framed by its length and two masked checksums") {
+TEST_CASE("a record is framed by its length and two masked "
+          "checksums") {
   auto record = tf_record("abc");
   REQUIRE(record.size() == 8 + 4 + 3 + 4);
   CHECK(record.substr(0, 8) == std::string{"\x03\0\0\0\0\0\0\0", 8});
@@ -122,7 +124,8 @@ TEST_CASE("a row of metrics comes back with the same bits") {
   }
 }
 
-TEST_CASE("a metrics file loses a line that was cut off, and refuses others") {
+TEST_CASE("a metrics file loses a line that was cut off, and "
+          "refuses others") {
   scratch_folder folder;
   metrics_file{folder / "m.csv", {step_row(1), step_row(2)}};
   auto text = read_text(folder / "m.csv");
@@ -136,7 +139,8 @@ TEST_CASE("a metrics file loses a line that was cut off, and refuses others") {
                  "m.csv: line 1"));
 }
 
-TEST_CASE("a resumed run keeps the rows up to its checkpoint, and no others") {
+TEST_CASE("a resumed run keeps the rows up to its checkpoint, "
+          "and no others") {
   scratch_folder folder;
   settings options;
   options.metrics = folder / "m.csv";
@@ -185,14 +189,16 @@ TEST_CASE("a folder that cannot be written to is refused by name") {
                  "/dev/full: cannot be written: No space left"));
 }
 
-TEST_CASE("a chart draws each series and leaves out what is not finite") {
+TEST_CASE("a chart draws each series and leaves out what is not "
+          "finite") {
   chart_series series{"a<b", {{1, 2}, {2, NAN}, {4, 8, 1}}};
   auto svg = render_svg({{"title", "x", "y", {series}, true}});
   CHECK(count(svg, "<polyline") == 1);
   CHECK(contains(svg, "a&lt;b"));
   CHECK_FALSE(contains(svg, "nan"));
   CHECK(svg.ends_with("</svg>\n"));
-  // Two points are left of three, the first and the last of the x axis.
+  // Two points are left of three, the first and the last of the
+  // x axis.
   CHECK(contains(svg, "points=\"64.0,"));
   CHECK(contains(svg, "444.0,"));
   CHECK(render_svg({{"empty", "x", "y", {}}}).ends_with("</svg>\n"));
@@ -202,7 +208,8 @@ TEST_CASE("the progress line says where the run stands") {
   progress_state state{3, 15, 832, 1437, 0.24713, 0.0832, 0.041};
   // 10000 samples a second, and 605 + 12 * 1437 samples to go.
   CHECK(progress_line(state)
-        == "epoch  3/15   832/1437  loss 0.2471  10000 samples/s  waiting  4.1 "
+        == "epoch  3/15   832/1437  loss 0.2471  10000 "
+           "samples/s  waiting  4.1 "
            "%  ETA 0:02");
   auto line = epoch_line(state, epoch_row(3, 69));
   CHECK(contains(line, "held-out loss 0.1000  accuracy 97.00 %"));

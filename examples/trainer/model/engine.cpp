@@ -141,8 +141,21 @@ struct engine::implementation {
     velocity = torch::zeros({count}, type);
     gradient = torch::zeros({count}, type);
     weights = torch::zeros({count}, type);
-    model->to(where, type);
+    move_model();
     collect_weights();
+  }
+
+  /// Brings the model to the device and its values to the type; the counters
+  /// of batches stay integers, which `Module::to` would not leave them.
+  void move_model() {
+    torch::NoGradGuard no_grad;
+    auto move = [this](Tensor& x) {
+      x.set_data(x.is_floating_point() ? x.to(where, type) : x.to(where));
+    };
+    for (auto& x : model->parameters())
+      move(x);
+    for (auto& x : model->buffers())
+      move(x);
   }
 
   /// Calls `f` with each parameter and its place in a row of all of them.
@@ -314,7 +327,7 @@ std::string engine::save(const std::string& state) const {
 
 void engine::load(const std::string& content, const std::string& file) {
   unpack(content, file, *self_->model, self_->velocity);
-  self_->model->to(self_->where, self_->type);
+  self_->move_model();
   self_->collect_weights();
 }
 

@@ -45,9 +45,10 @@ std::vector<Result> replica_group::ask(std::size_t count, Make make) {
   auto on_error = [&](caf::error& x) { errors.push_back(std::move(x)); };
   for (auto& request : requests)
     if constexpr (std::is_same_v<Result, done>)
-      request.receive([] {}, on_error);
+      std::move(request).receive([] {}, on_error);
     else
-      request.receive([&](const Result& x) { results.push_back(x); }, on_error);
+      std::move(request).receive([&](const Result& x) { results.push_back(x); },
+                                 on_error);
   if (!errors.empty())
     fail(errors);
   return results;
