@@ -19,7 +19,8 @@ const std::filesystem::path digits = SYNCNORM_DIGITS;
 bytes idx_header(std::initializer_list<std::uint8_t> sizes) {
   bytes result{0, 0, 8, static_cast<std::uint8_t>(sizes.size())};
   for (auto size : sizes)
-    result.insert(result.end(), {0, 0, 0, size});
+    for (auto byte : {std::uint8_t{0}, std::uint8_t{0}, std::uint8_t{0}, size})
+      result.push_back(byte);
   return result;
 }
 
@@ -32,7 +33,8 @@ struct tiny_idx {
   tiny_idx() {
     for (std::uint8_t i = 0; i < 12; ++i)
       images.push_back(i);
-    labels.insert(labels.end(), {7, 0, 9});
+    for (std::uint8_t label : {7, 0, 9})
+      labels.push_back(label);
   }
 
   labelled_images load() const {
