@@ -18,8 +18,10 @@ const std::filesystem::path digits = SYNCNORM_DIGITS;
 
 bytes idx_header(std::initializer_list<std::uint8_t> sizes) {
   bytes result{0, 0, 8, static_cast<std::uint8_t>(sizes.size())};
-  for (auto size : sizes)
-    result.insert(result.end(), {0, 0, 0, size});
+  for (auto size : sizes) {
+    result.resize(result.size() + 3);
+    result.push_back(size);
+  }
   return result;
 }
 
@@ -32,7 +34,8 @@ struct tiny_idx {
   tiny_idx() {
     for (std::uint8_t i = 0; i < 12; ++i)
       images.push_back(i);
-    labels.insert(labels.end(), {7, 0, 9});
+    for (std::uint8_t label : {7, 0, 9})
+      labels.push_back(label);
   }
 
   labelled_images load() const {
