@@ -47,24 +47,36 @@ test_config& configuration() {
 }
 
 /// A replica that answers as it is told.
-replica_actor::behavior_type
-fake_replica(std::uint64_t hash, const std::function<caf::error()>& problem) {
-  return {
-      [](step_atom, const step_plan&) -> caf::result<step_report> {
-        return step_report{};
-      },
-      [](evaluate_atom, std::uint64_t begin,
-         std::uint64_t end) -> caf::result<evaluation> {
-        return evaluation{end - begin, begin, 0.5};
-      },
-      [hash](hash_atom) -> caf::result<std::uint64_t> { return hash; },
-      [](save_atom, const std::string&,
-         const std::string&) -> caf::result<void> { return caf::unit; },
-      [problem](load_atom, const std::string&) -> caf::result<void> {
-        return problem();
-      },
-  };
-}
+class fake_replica : public replica_actor::base {
+public:
+  fake_replica(caf::actor_config& config, std::uint64_t hash,
+               std::function<caf::error()> problem)
+      : replica_actor::base{config},
+        hash_{hash},
+        problem_{std::move(problem)} {}
+
+  behavior_type make_behavior() override {
+    return {
+        [](step_atom, const step_plan&) -> caf::result<step_report> {
+          return step_report{};
+        },
+        [](evaluate_atom, std::uint64_t begin,
+           std::uint64_t end) -> caf::result<evaluation> {
+          return evaluation{end - begin, begin, 0.5};
+        },
+        [this](hash_atom) -> caf::result<std::uint64_t> { return hash_; },
+        [](save_atom, const std::string&,
+           const std::string&) -> caf::result<void> { return caf::unit; },
+        [this](load_atom, const std::string&) -> caf::result<void> {
+          return problem_();
+        },
+    };
+  }
+
+private:
+  std::uint64_t hash_;
+  std::function<caf::error()> problem_;
+};
 
 struct fake_group {
   caf::actor_system system{configuration()};
@@ -73,9 +85,7 @@ struct fake_group {
   void add(
       std::uint64_t hash,
       std::function<caf::error()> problem = [] { return caf::error{}; }) {
-    members.push_back(system.spawn([=]() -> replica_actor::behavior_type {
-      return fake_replica(hash, problem);
-    }));
+    members.push_back(system.spawn<fake_replica>(hash, std::move(problem)));
   }
 };
 
