@@ -16,4 +16,5 @@ else
     ':!actors/nn/*')
 fi
 printf '%s\n' "${sources[@]}" |
-  xargs -P "$(jobs_for_memory)" -n 1 clang-tidy-14 --quiet -p build/cpu
+  xargs -P "$(jobs_for_memory)" -n 1 clang-tidy-14 --quiet -p build/cpu \
+    --extra-arg=-Wno-unknown-warning-option

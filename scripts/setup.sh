@@ -9,12 +9,13 @@ set -euo pipefail
 
 packages=(
   # compilers and tools
-  g++ cmake ninja-build git clang-format-14 clang-tidy-14 python3 openssl
+  g++ cmake ninja-build git clang-format-14 clang-tidy-14 python3
   # the collective: CAF, and what it is tested and measured with
   libcaf-dev libssl-dev libfmt-dev doctest-dev libbenchmark-dev
   nlohmann-json3-dev
-  # the kernels: SIMD, tensor exchange, and what they are measured against
-  libhwy-dev libdlpack-dev libdnnl-dev
+  # the kernels: SIMD, tensor exchange, and what they are measured against, of
+  # which oneDNN's CMake package wants OpenCL
+  libhwy-dev libdlpack-dev libdnnl-dev ocl-icd-opencl-dev
   # the libtorch component and the trainer
   libtorch-dev zlib1g-dev
 )

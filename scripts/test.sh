@@ -8,6 +8,7 @@
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
+cuda_tests='kernels.cuda_(runtime|large|streams|suite$|agreement$)'
 quick=no
 case ${1:-} in
 '') ;;
@@ -24,17 +25,17 @@ check_format() {
     (cd "$root" && xargs clang-format-14 --dry-run --Werror)
 }
 
-# Runs the tests whose labels match LABELS under the sanitizers of PRESET. They
-# make a round some twenty times slower; the number of rounds without a fault
-# is cut by as much, the number with faults is not.
+# Runs the tests of a label under the sanitizers of PRESET. They make a round
+# some twenty times slower; the number of rounds without a fault is cut by as
+# much, the number with faults is not.
 sanitize() {
-  local preset=$1 labels=$2
-  say "tests under $preset ($labels)"
-  build "$preset"
+  local preset=$1 label=$2
+  say "tests under $preset ($label)"
+  build "$preset" "tests-$label"
   (
     cd "$root"
     SYNCNORM_TEST_ROUNDS=50000 \
-      ctest --preset "$preset" -L "$labels" -j "$(jobs_for_memory)"
+      ctest --preset "$preset" -L "$label" -j "$(jobs_for_memory)"
   )
 }
 
@@ -44,8 +45,8 @@ compile_cuda() {
     return
   fi
   say "compiling all CUDA code"
-  build cuda
-  (cd "$root" && ctest --preset cuda -R cuda -j "$(jobs_for_memory)")
+  build cuda tests-gpu test_kernels_cuda_runtime
+  (cd "$root" && ctest --preset cuda -R "$cuda_tests")
 }
 
 "$root/scripts/setup.sh"

@@ -134,7 +134,8 @@ inline void check_agreement(backend& a, backend& b, placement where) {
   auto relative = tolerance::of("libtorch: statistics", where.layout.type);
   for (std::size_t i = 0; i < arrays_a.size(); ++i)
     for (std::size_t c = 0; c < arrays_a[i].size(); ++c)
-      check_near(arrays_b[i][c], arrays_a[i][c], relative * (i < 2 ? 10 : 10 * terms),
+      check_near(arrays_b[i][c], arrays_a[i][c],
+                 relative * (i < 2 ? 10 : 10 * terms),
                  label + " array " + std::to_string(i));
 }
 

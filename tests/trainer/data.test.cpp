@@ -18,10 +18,9 @@ const std::filesystem::path digits = SYNCNORM_DIGITS;
 
 bytes idx_header(std::initializer_list<std::uint8_t> sizes) {
   bytes result{0, 0, 8, static_cast<std::uint8_t>(sizes.size())};
-  for (auto size : sizes) {
-    result.resize(result.size() + 3);
-    result.push_back(size);
-  }
+  for (auto size : sizes)
+    for (auto byte : {std::uint8_t{0}, std::uint8_t{0}, std::uint8_t{0}, size})
+      result.push_back(byte);
   return result;
 }
 

@@ -13,9 +13,9 @@ int main() {
   syncnorm::moments_view out{0, &mean, &m2, 1, syncnorm::dtype::float64, {}};
   std::vector<std::max_align_t> scratch(
       syncnorm::batch_moments_workspace(layout) / sizeof(std::max_align_t) + 1);
-  syncnorm::batch_moments({}, {values.data(), layout}, out,
-                          {scratch.data(),
-                           scratch.size() * sizeof(std::max_align_t)});
+  syncnorm::batch_moments(
+      {}, {values.data(), layout}, out,
+      {scratch.data(), scratch.size() * sizeof(std::max_align_t)});
   return out.count == 4 && mean == 2.5 && m2 == 5.0 ? EXIT_SUCCESS
                                                     : EXIT_FAILURE;
 }
