@@ -59,6 +59,17 @@ if(SYNCNORM_ENABLE_CUDA)
     set(CMAKE_CUDA_ARCHITECTURES 75-real 80-real 86-real 89-real 90)
   endif()
   enable_language(CUDA)
+  # CMake 3.25.1 (Debian 12) does not know that nvcc 12 and later speak C++20.
+  if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
+    set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+    set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+  endif()
   set(CMAKE_CUDA_STANDARD 20)
   set(CMAKE_CUDA_STANDARD_REQUIRED ON)
+  # FindCUDAToolkit of CMake 3.25 wants a target that CUDA 13 has no library for.
+  if(CMAKE_VERSION VERSION_LESS 3.26 AND CMAKE_CUDA_COMPILER_VERSION
+                                         VERSION_GREATER_EQUAL 13)
+    add_library(CUDA::nvToolsExt INTERFACE IMPORTED)
+  endif()
+  find_package(CUDAToolkit REQUIRED)
 endif()

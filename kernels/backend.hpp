@@ -14,7 +14,10 @@
 // - eps is finite and not negative, momentum is in [0, 1];
 // - `batch_moments` and the elementwise operations are not called for N * S = 0
 //   (the front sets `out.count`); `backward_reduce` is, and sets zeros.
-// - `out.count` of moments is set by the front, the backend writes the arrays.
+// - `out.count` of moments is set by the front, the backend writes the arrays;
+//   parts of count 0 may have null arrays, and not all parts are of count 0;
+// - masks are aligned to 8 bytes; residual and residual_grad have the sample
+//   stride of the output beside them; `sums.count` is at least N * S.
 //
 // What only a CUDA runtime can know (does the stream belong to the device, did
 // a launch fail) the functions of `cuda` check themselves, first of all.
@@ -57,7 +60,7 @@ namespace syncnorm::cpu {
 void batch_moments(const execution& run, const const_tensor_view& x,
                    const moments_view& out, const workspace& scratch);
 
-/// The count of `out` is already that of all parts. At least one part.
+/// At least one part has a count above 0. `out.count` is not to be read.
 void merge_moments(const execution& run,
                    std::span<const const_moments_view> parts,
                    const moments_view& out);

@@ -161,14 +161,24 @@ struct backward_constants {
 /// mean_dy = sum_dy / count, projection = inv_std^2 * sum_dy_xmu / count,
 /// scale = weight * inv_std. An inv_std of infinity (variance and eps 0) makes
 /// NaN, as in the formula.
+/// @param share  1 / count, so that it is divided once for all channels.
 template <class Real>
-SYNCNORM_HOST_DEVICE inline backward_constants<Real>
+SYNCNORM_HOST_DEVICE constexpr backward_constants<Real>
+backward_constants_by_share(Real mean, Real inv_std, Real weight, Real sum_dy,
+                            Real sum_dy_xmu, Real share) {
+  return {mean, sum_dy * share, inv_std * inv_std * (sum_dy_xmu * share),
+          weight * inv_std};
+}
+
+/// The same, calculated in float64 and then rounded.
+template <class Real>
+SYNCNORM_HOST_DEVICE constexpr backward_constants<Real>
 backward_constants_of(double mean, double inv_std, double weight, double sum_dy,
                       double sum_dy_xmu, std::int64_t count) {
-  auto share = 1.0 / double(count);
-  return {Real(mean), Real(sum_dy * share),
-          Real(inv_std * inv_std * (sum_dy_xmu * share)),
-          Real(weight * inv_std)};
+  auto wide = backward_constants_by_share(mean, inv_std, weight, sum_dy,
+                                          sum_dy_xmu, 1.0 / double(count));
+  return {Real(wide.mean), Real(wide.mean_dy), Real(wide.projection),
+          Real(wide.scale)};
 }
 
 } // namespace syncnorm::math

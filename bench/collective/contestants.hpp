@@ -33,4 +33,8 @@ contestant_ptr make_raw_caf(caf::actor_system& system, int participants,
 /// The reference's design: queue, lock, condition variable.
 contestant_ptr make_queue_design(int participants, int channels);
 
+/// Memory in bytes that each of that many registered, idle slaves takes, the
+/// master's part included.
+double bytes_per_idle_slave(caf::actor_system& system, int slaves);
+
 } // namespace syncnorm::bench

@@ -161,7 +161,7 @@ bool run_all(const std::vector<caf::actor>& participants, std::int64_t rounds) {
   return good;
 }
 
-void end(const std::vector<caf::actor>& actors) {
+void stop_all(const std::vector<caf::actor>& actors) {
   for (const auto& x : actors)
     caf::anon_send_exit(x, caf::exit_reason::user_shutdown);
 }
@@ -181,7 +181,7 @@ public:
   }
 
   ~event_driven() override {
-    end(participants_);
+    stop_all(participants_);
     caf::anon_send_exit(master_, caf::exit_reason::user_shutdown);
   }
 
@@ -205,8 +205,8 @@ public:
   }
 
   ~raw_caf() override {
-    end(participants_);
-    end({master_});
+    stop_all(participants_);
+    stop_all({master_});
   }
 
   bool run(std::int64_t rounds) override {

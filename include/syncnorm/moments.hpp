@@ -14,7 +14,8 @@ namespace syncnorm {
 /// of their squared deviations from that mean. The variance is M2 / count.
 ///
 /// `mean` and `m2` point to C elements of `type`, float32 or float64, on
-/// `where`. Where `count` is 0 their content has no meaning.
+/// `where`. Where `count` is 0 their content has no meaning, and they may be
+/// null.
 struct const_moments_view {
   std::int64_t count = 0;
   const void* mean = nullptr;

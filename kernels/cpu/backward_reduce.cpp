@@ -63,6 +63,12 @@ struct gradient_reduction {
     add_gradient(gradient, value, pivot, s, q);
   }
 
+  HWY_INLINE void fetch(const cursor& at, std::int64_t i,
+                        std::int64_t n) const {
+    prefetch(at.dy + i, n);
+    prefetch(at.x + i, n);
+  }
+
   [[nodiscard]] real pivot(const slab_memory&, std::int64_t c, std::int64_t,
                            const cursor&) const {
     return mean[c];
@@ -72,37 +78,53 @@ struct gradient_reduction {
     return {};
   }
 
-  static void flush(const slab_memory& results, nothing, std::int64_t c, real,
-                    double s, double q) {
+  static void flush(const channel_results& results, nothing, std::int64_t c,
+                    real, double s, double q) {
     results.first[c] += s;
     results.second[c] += q;
   }
 };
 
-/// Adds up the slabs and sets all outputs.
+/// Adds all slabs to the first, in their order.
+void add_slabs(const slab_layout& layout, void* workspace, std::int64_t slabs,
+               std::int64_t channels) {
+  auto total = layout.slab(workspace, 0);
+  for (std::int64_t i = 1; i < slabs; ++i) {
+    auto one = layout.slab(workspace, i);
+    for (std::int64_t c = 0; c < channels; ++c) {
+      total.first[c] += one.first[c];
+      total.second[c] += one.second[c];
+    }
+  }
+}
+
+/// Sets `out`, unless it is null, to value(c) for each channel c.
+template <class Real, class Value>
+void write(void* out, std::int64_t channels, const Value& value) {
+  if (out == nullptr)
+    return;
+  for (std::int64_t c = 0; c < channels; ++c)
+    static_cast<Real*>(out)[c] = Real(value(c));
+}
+
+/// @param sums, products  null: zeros.
 template <class Real>
-void write_sums(std::int64_t slabs, const slab_layout& layout, void* workspace,
+void write_sums(const double* sums, const double* products,
                 std::int64_t channels, const void* inv_std,
                 const backward_sums& out) {
-  for (std::int64_t c = 0; c < channels; ++c) {
-    double sum_dy = 0;
-    double sum_dy_xmu = 0;
-    for (std::int64_t i = 0; i < slabs; ++i) {
-      auto memory = layout.slab(workspace, i);
-      sum_dy += memory.first[c];
-      sum_dy_xmu += memory.second[c];
-    }
-    auto write = [c](void* array, double value) {
-      if (array != nullptr)
-        static_cast<Real*>(array)[c] = Real(value);
-    };
-    write(out.sum_dy, sum_dy);
-    write(out.sum_dy_xmu, sum_dy_xmu);
-    write(out.bias_grad, sum_dy);
-    if (out.weight_grad != nullptr)
-      write(out.weight_grad,
-            sum_dy_xmu * double(static_cast<const Real*>(inv_std)[c]));
-  }
+  auto sum_dy = [sums](std::int64_t c) {
+    return sums == nullptr ? 0.0 : sums[c];
+  };
+  auto sum_dy_xmu = [products](std::int64_t c) {
+    return products == nullptr ? 0.0 : products[c];
+  };
+  auto weight_grad = [&](std::int64_t c) {
+    return sum_dy_xmu(c) * double(static_cast<const Real*>(inv_std)[c]);
+  };
+  write<Real>(out.sum_dy, channels, sum_dy);
+  write<Real>(out.sum_dy_xmu, channels, sum_dy_xmu);
+  write<Real>(out.bias_grad, channels, sum_dy);
+  write<Real>(out.weight_grad, channels, weight_grad);
 }
 
 template <class T>
@@ -126,12 +148,15 @@ void sums_of(const execution& run, const const_tensor_view& dy,
     reduce(run, reduction, w, plan, layout, scratch.data);
   };
   if (x.empty())
-    plan.slabs = 0;
-  else if (mask != nullptr)
+    return write_sums<real>(nullptr, nullptr, w.channels, parameters.inv_std,
+                            out);
+  if (mask != nullptr)
     calculate.template operator()<true>();
   else
     calculate.template operator()<false>();
-  write_sums<real>(plan.slabs, layout, scratch.data, w.channels,
+  add_slabs(layout, scratch.data, plan.slabs, w.channels);
+  auto results = layout.slab(scratch.data, 0);
+  write_sums<real>(results.first, results.second, w.channels,
                    parameters.inv_std, out);
 }
 

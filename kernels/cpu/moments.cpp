@@ -49,6 +49,10 @@ struct moments_reduction {
           pivot, s, q);
   }
 
+  HWY_INLINE void fetch(cursor at, std::int64_t i, std::int64_t n) const {
+    prefetch(at + i, n);
+  }
+
   [[nodiscard]] real pivot(const slab_memory& results, std::int64_t c,
                            std::int64_t before, cursor at) const {
     return before == 0 ? to_real(*at) : real(results.first[c]);
@@ -58,8 +62,8 @@ struct moments_reduction {
     return {double(n), before == 0, math::weights_of_merge<double>(before, n)};
   }
 
-  void flush(const slab_memory& results, const block_weights& block,
-             std::int64_t c, real pivot, double s, double q) const {
+  static void flush(const channel_results& results, const block_weights& block,
+                    std::int64_t c, real pivot, double s, double q) {
     auto part =
         math::from_shifted_sums<double>(double(pivot), s, q, block.count);
     math::mean_m2<double> whole{results.first[c], results.second[c]};
@@ -78,38 +82,37 @@ struct moments_reduction {
   }
 };
 
-/// Merges the moments of slabs [first, last), along the tree of
+/// Merges the moments of all slabs into those of the first, along the tree of
 /// `merge_moments`.
-math::mean_m2<double> merge_slabs(const reduce_tasks& tasks,
-                                  const slab_layout& layout, void* workspace,
-                                  std::int64_t first, std::int64_t last,
-                                  std::int64_t c, std::int64_t& count) {
-  if (last - first == 1) {
-    auto memory = layout.slab(workspace, first);
-    count = tasks.slab_count(first);
-    return {memory.first[c], memory.second[c]};
-  }
-  auto middle = first + math::tree_split(last - first);
-  std::int64_t n_a = 0;
-  std::int64_t n_b = 0;
-  auto a = merge_slabs(tasks, layout, workspace, first, middle, c, n_a);
-  auto b = merge_slabs(tasks, layout, workspace, middle, last, c, n_b);
-  count = n_a + n_b;
-  return math::merged_node(a, n_a, b, n_b);
+void merge_slabs(const reduce_tasks& tasks, const slab_layout& layout,
+                 void* workspace, std::int64_t slabs, std::int64_t channels) {
+  std::int64_t counts[max_slabs];
+  for (std::int64_t i = 0; i < slabs; ++i)
+    counts[i] = tasks.slab_count(i);
+  for (std::int64_t distance = 1; distance < slabs; distance *= 2)
+    for (std::int64_t i = 0; i + distance < slabs; i += 2 * distance) {
+      auto a = layout.slab(workspace, i);
+      auto b = layout.slab(workspace, i + distance);
+      auto weights =
+          math::weights_of_merge<double>(counts[i], counts[i + distance]);
+      counts[i] += counts[i + distance];
+      for (std::int64_t c = 0; c < channels; ++c) {
+        auto both = math::merged<double>({a.first[c], a.second[c]},
+                                         {b.first[c], b.second[c]}, weights);
+        a.first[c] = both.mean;
+        a.second[c] = both.m2;
+      }
+    }
 }
 
 template <class Stored>
-void write_moments(const reduce_tasks& tasks, std::int64_t slabs,
-                   const slab_layout& layout, void* workspace,
-                   const moments_view& out) {
-  auto* mean = static_cast<Stored*>(out.mean);
-  auto* m2 = static_cast<Stored*>(out.m2);
-  for (std::int64_t c = 0; c < out.channels; ++c) {
-    std::int64_t count = 0;
-    auto result = merge_slabs(tasks, layout, workspace, 0, slabs, c, count);
-    mean[c] = Stored(result.mean);
-    m2[c] = Stored(result.m2);
-  }
+void write_moments(const slab_memory& results, const moments_view& out) {
+  std::transform(results.first, results.first + out.channels,
+                 static_cast<Stored*>(out.mean),
+                 [](double mean) { return Stored(mean); });
+  std::transform(results.second, results.second + out.channels,
+                 static_cast<Stored*>(out.m2),
+                 [](double m2) { return Stored(m2); });
 }
 
 template <class T>
@@ -121,11 +124,13 @@ void moments_of(const execution& run, const const_tensor_view& x,
   moments_reduction<T> reduction{static_cast<const T*>(x.data()),
                                  strides_of(w, x.layout())};
   reduce(run, reduction, w, plan, layout, scratch.data);
-  reduce_tasks tasks{w, plan, 1};
+  merge_slabs(reduce_tasks{w, plan, 1}, layout, scratch.data, plan.slabs,
+              w.channels);
+  auto results = layout.slab(scratch.data, 0);
   if (out.type == dtype::float64)
-    write_moments<double>(tasks, plan.slabs, layout, scratch.data, out);
+    write_moments<double>(results, out);
   else
-    write_moments<float>(tasks, plan.slabs, layout, scratch.data, out);
+    write_moments<float>(results, out);
 }
 
 void batch_moments(const execution& run, const const_tensor_view& x,

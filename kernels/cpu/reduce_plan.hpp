@@ -17,6 +17,8 @@ inline constexpr std::int64_t block_elements = 4096;
 inline constexpr std::int64_t block_growth = 64;
 /// Planes below this size are too short for a sum of their own.
 inline constexpr std::int64_t short_plane = 512;
+/// Slabs of a large tensor.
+inline constexpr std::int64_t max_slabs = 16;
 /// Columns that rows are folded to at least.
 inline constexpr std::int64_t reduce_columns = 128;
 
@@ -30,7 +32,6 @@ struct reduce_plan {
 
 [[nodiscard]] inline reduce_plan plan_of(const walk& w) {
   constexpr std::int64_t slab_elements = std::int64_t{1} << 20;
-  constexpr std::int64_t max_slabs = 16;
   auto units = w.rows ? w.per_channel() : w.groups;
   reduce_plan result;
   result.slabs = std::clamp(w.size() / slab_elements, std::int64_t{1},
@@ -40,11 +41,14 @@ struct reduce_plan {
   return result;
 }
 
-/// The share of the workspace that one slab has.
-struct slab_memory {
-  /// C each: the two results of each channel.
+/// The two results of each channel, in float64.
+struct channel_results {
   double* first = nullptr;
   double* second = nullptr;
+};
+
+/// The share of the workspace that one slab has.
+struct slab_memory : channel_results {
   /// The pivot, and the running sums, in the type of calculation.
   std::byte* pivots = nullptr;
   std::byte* sums = nullptr;
@@ -80,8 +84,10 @@ public:
                  + (round_up(std::int64_t(address)) - std::int64_t(address))
                  + index * slab_bytes();
     auto* reals = base + 2 * results_;
-    return {reinterpret_cast<double*>(base),
-            reinterpret_cast<double*>(base + results_), reals, reals + sums_,
+    return {{reinterpret_cast<double*>(base),
+             reinterpret_cast<double*>(base + results_)},
+            reals,
+            reals + sums_,
             reals + 2 * sums_};
   }
 

@@ -11,6 +11,7 @@
 
 #include "kernels/half.hpp"
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include <bit>
@@ -222,6 +223,20 @@ HWY_INLINE void store_first(D d, hn::Vec<D> v, T* p, std::size_t n) {
     store(d, v, buffer);
     std::memcpy(p, buffer, n * sizeof(T));
   }
+}
+
+/// How many elements ahead memory is asked for: what the CPU fetches by itself
+/// ends with each page, and stops while constants are loaded or the sums of a
+/// block given away.
+inline constexpr std::int64_t fetch_distance = 1024;
+
+/// Asks for the memory of `n` elements at p, which need not exist, to be
+/// brought into the first-level cache.
+template <class T>
+HWY_INLINE void prefetch(const T* p, std::int64_t n) {
+  constexpr auto line = std::int64_t(64 / sizeof(T));
+  for (std::int64_t i = 0; i < n; i += line)
+    hwy::Prefetch(p + i);
 }
 
 /// The sum of all lanes.

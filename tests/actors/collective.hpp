@@ -104,8 +104,8 @@ private:
   static auto later(Response response) {
     return [r = std::make_shared<Response>(std::move(response))]() {
       outcome<Out> x;
-      r->receive([&](Out& value) { x(std::move(value)); },
-                 [&](caf::error& e) { x(e); });
+      std::move(*r).receive([&](Out& value) { x(std::move(value)); },
+                            [&](caf::error& e) { x(e); });
       return x;
     };
   }

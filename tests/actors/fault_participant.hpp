@@ -7,14 +7,6 @@
 #include <stdexcept>
 #include <utility>
 
-CAF_BEGIN_TYPE_ID_BLOCK(syncnorm_faults, caf::first_custom_type_id + 20)
-
-CAF_ADD_ATOM(syncnorm_faults, syncnorm::test, enlist_atom, "enlist")
-CAF_ADD_ATOM(syncnorm_faults, syncnorm::test, play_atom, "play")
-CAF_ADD_ATOM(syncnorm_faults, syncnorm::test, late_atom, "late")
-
-CAF_END_TYPE_ID_BLOCK(syncnorm_faults)
-
 namespace syncnorm::test {
 
 /// What a participant does wrong in a round.

@@ -1,14 +1,28 @@
-#include "syncnorm/future_result.hpp"
+#include "tests/actors/system.hpp"
 
 #include <doctest/doctest.h>
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <thread>
+#include <tuple>
+#include <vector>
 
 using namespace syncnorm;
 
-TEST_CASE("a future result hands over a value once, then carries the next") {
+namespace {
+
+/// CAF's errors carry their text in a message, whose types must be known.
+struct types_fixture {
+  int types = test::init_types();
+};
+
+} // namespace
+
+TEST_CASE_FIXTURE(
+    types_fixture,
+    "a future result hands over a value once, then carries the next") {
   future_result<std::string> pipe;
   CHECK_FALSE(pipe.is_ready());
   for (const auto* text : {"one", "two", "three"}) {
@@ -19,14 +33,16 @@ TEST_CASE("a future result hands over a value once, then carries the next") {
   }
 }
 
-TEST_CASE("a second put before a get is an error and keeps the first result") {
+TEST_CASE_FIXTURE(
+    types_fixture,
+    "a second put before a get is an error and keeps the first result") {
   future_result<int> pipe;
   CHECK(pipe.put(1) == caf::none);
   CHECK(code_of(pipe.put(2)) == errc::duplicate_message);
   CHECK(*pipe.get() == 1);
 }
 
-TEST_CASE("a future result hands over an error") {
+TEST_CASE_FIXTURE(types_fixture, "a future result hands over an error") {
   future_result<int> pipe;
   CHECK(pipe.put(make_error(errc::stale, "old")) == caf::none);
   auto result = pipe.get();
@@ -34,7 +50,9 @@ TEST_CASE("a future result hands over an error") {
   CHECK(describe(result.error()) == "stale: old");
 }
 
-TEST_CASE("get waits for a put from another thread, a hundred thousand times") {
+TEST_CASE_FIXTURE(
+    types_fixture,
+    "get waits for a put from another thread, a hundred thousand times") {
   future_result<int> there;
   future_result<int> back;
   constexpr int rounds = 100'000;
@@ -51,7 +69,8 @@ TEST_CASE("get waits for a put from another thread, a hundred thousand times") {
   CHECK(wrong == 0);
 }
 
-TEST_CASE("of many threads that put one result, one succeeds") {
+TEST_CASE_FIXTURE(types_fixture,
+                  "of many threads that put one result, one succeeds") {
   for (int repeat = 0; repeat < 200; ++repeat) {
     future_result<int> pipe;
     std::atomic<int> accepted = 0;
@@ -68,7 +87,8 @@ TEST_CASE("of many threads that put one result, one succeeds") {
   }
 }
 
-TEST_CASE("a writer that goes away without a result puts an error") {
+TEST_CASE_FIXTURE(types_fixture,
+                  "a writer that goes away without a result puts an error") {
   auto pipe = std::make_shared<future_result<int>>();
   std::make_unique<future_writer<int>>(pipe).reset();
   auto result = pipe->get();
@@ -76,7 +96,8 @@ TEST_CASE("a writer that goes away without a result puts an error") {
   CHECK(code_of(result.error()) == errc::master_down);
 }
 
-TEST_CASE("a writer puts once, also when it goes away later") {
+TEST_CASE_FIXTURE(types_fixture,
+                  "a writer puts once, also when it goes away later") {
   auto pipe = std::make_shared<future_result<int>>();
   {
     future_writer<int> writer{pipe};

@@ -149,7 +149,7 @@ TEST_CASE_FIXTURE(two_nodes,
             CHECK(x == block{11, 22});
           },
           [](caf::error& e) { FAIL(describe(e)); });
-  waiting.receive(
+  std::move(waiting).receive(
       [](const block& x) {
         CHECK(x == block{11, 22});
       },

@@ -14,6 +14,10 @@ CAF_BEGIN_TYPE_ID_BLOCK(syncnorm_test, caf::first_custom_type_id)
 CAF_ADD_TYPE_ID(syncnorm_test, (std::vector<std::int64_t>) )
 CAF_ADD_ATOM(syncnorm_test, syncnorm::test, go_atom, "go")
 
+CAF_ADD_ATOM(syncnorm_test, syncnorm::test, enlist_atom, "enlist")
+CAF_ADD_ATOM(syncnorm_test, syncnorm::test, play_atom, "play")
+CAF_ADD_ATOM(syncnorm_test, syncnorm::test, late_atom, "late")
+
 CAF_END_TYPE_ID_BLOCK(syncnorm_test)
 
 namespace syncnorm::test {

@@ -5,6 +5,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <thread>
 #include <vector>
@@ -122,4 +123,56 @@ TEST_CASE("a call is cut into no more parts than asked for") {
   CHECK(all_results(one, {{}, nullptr, &split}) == all_results(one, {}));
   CHECK(seen.most == 4);
   CHECK(seen.calls == 4);
+}
+
+namespace {
+
+/// Runs the parts one after the other and sees which words of a mask each has
+/// changed.
+struct word_watch {
+  const guarded_memory& mask;
+  std::vector<int> writers = std::vector<int>(mask.size() / 8);
+
+  static void run(void* self, std::int64_t parts, parallel_for::body_type body,
+                  void* context) {
+    auto& watch = *static_cast<word_watch*>(self);
+    for (std::int64_t part = 0; part < parts; ++part) {
+      std::vector<std::byte> before(watch.mask.data(),
+                                    watch.mask.data() + watch.mask.size());
+      body(context, part);
+      for (std::size_t i = 0; i < watch.writers.size(); ++i)
+        if (std::memcmp(before.data() + 8 * i, watch.mask.data() + 8 * i, 8)
+            != 0)
+          ++watch.writers[i];
+    }
+  }
+};
+
+} // namespace
+
+TEST_CASE("no two parts write to the same word of a mask") {
+  for (tensor_shape shape :
+       {tensor_shape{70, 5, 7}, {7, 13, 49}, {70, 201, 1}, {2, 67, 513}})
+    for (const auto& one : layouts_of(dtype::float32, shape)) {
+      INFO(describe(one.layout));
+      tensor x{one.layout, random_values(shape, 62), one.skip};
+      tensor y{one.layout};
+      channel_array zero{dtype::float32,
+                         std::vector(std::size_t(shape.channels), 0.0)};
+      channel_array unit{dtype::float32,
+                         std::vector(std::size_t(shape.channels), 1.0)};
+      guarded_memory mask{relu_mask_bytes(one.layout)};
+      fused_tail tail{nullptr, true,
+                      reinterpret_cast<std::uint8_t*>(mask.data())};
+      channel_parameters k{zero.data(), unit.data()};
+      normalize({}, x.view(), k, y.view(), tail);
+      // Now every bit that is written is changed.
+      for (std::size_t i = 0; i < mask.size(); ++i)
+        mask.data()[i] = ~mask.data()[i];
+      word_watch watch{mask};
+      parallel_for split{word_watch::run, &watch, 5};
+      normalize({{}, nullptr, &split}, x.view(), k, y.view(), tail);
+      CHECK(*std::ranges::min_element(watch.writers) == 1);
+      CHECK(*std::ranges::max_element(watch.writers) == 1);
+    }
 }

@@ -31,6 +31,7 @@ std::optional<std::string> match_replies(std::vector<identified<Out>>& replies,
     return std::nullopt;
   std::ranges::stable_sort(replies, {}, &identified<Out>::identifier);
   std::vector<std::int64_t> identifiers;
+  identifiers.reserve(replies.size());
   for (const auto& reply : replies)
     identifiers.push_back(reply.identifier);
   return find_mismatch(identifiers, members);

@@ -1,0 +1,182 @@
+#include "syncnorm/nn/data_parallel_with_callback.hpp"
+
+#include "actors/nn/forward_session.hpp"
+#include "actors/nn/worker_team.hpp"
+#include "syncnorm/error.hpp"
+#include "syncnorm/nn/module_traits.hpp"
+#include "syncnorm/nn/synchronized_batch_norm.hpp"
+
+#include <ATen/Parallel.h>
+#include <ATen/ThreadLocalState.h>
+#include <fmt/format.h>
+#include <torch/cuda.h>
+
+#include <algorithm>
+#include <exception>
+
+namespace syncnorm::nn {
+
+namespace {
+
+std::vector<torch::Device> default_devices() {
+  std::vector<torch::Device> result;
+  for (std::size_t i = 0;
+       i < static_cast<std::size_t>(torch::cuda::device_count()); ++i)
+    result.emplace_back(torch::kCUDA, static_cast<torch::DeviceIndex>(i));
+  if (result.empty())
+    result.emplace_back(torch::kCPU);
+  return result;
+}
+
+/// Each copy's thread gets its share of libtorch's threads; the number is kept
+/// per thread, but new threads begin with what was set last.
+void share_threads(detail::worker_team& team) {
+  auto all = at::get_num_threads();
+  auto share = std::max(1, all / static_cast<int>(team.size()));
+  std::ignore =
+      team.run(team.size(), [&](std::size_t) { at::set_num_threads(share); });
+  at::set_num_threads(all);
+}
+
+std::string text_of(const std::exception_ptr& x) {
+  try {
+    std::rethrow_exception(x);
+  } catch (const std::exception& e) {
+    return e.what();
+  } catch (...) {
+    return "an exception of unknown type";
+  }
+}
+
+} // namespace
+
+torch::Device to_torch(const device& where) {
+  return where.type == device_type::cpu
+             ? torch::Device{torch::kCPU}
+             : torch::Device{torch::kCUDA,
+                             static_cast<torch::DeviceIndex>(where.index)};
+}
+
+/// Copies, their seats and their threads, for as many copies as the last pass
+/// had.
+struct DataParallelWithCallbackImpl::state {
+  state(const std::shared_ptr<torch::nn::Module>& module,
+        std::vector<torch::Device> devices)
+      : replicas{module, std::move(devices)},
+        session{std::make_shared<detail::forward_session>(
+            replicas.copies().size())},
+        team{replicas.copies().size()} {
+    share_threads(team);
+  }
+
+  replica_set replicas;
+  std::shared_ptr<detail::forward_session> session;
+  detail::worker_team team;
+  /// Whether the copies have their seats.
+  bool seated = false;
+};
+
+DataParallelWithCallbackImpl::DataParallelWithCallbackImpl(
+    caf::actor_system& system, std::shared_ptr<torch::nn::Module> module,
+    forward_function forward, DataParallelWithCallbackOptions with)
+    : torch::nn::Module{"syncnorm::nn::DataParallelWithCallback"},
+      options{std::move(with)},
+      system_{&system},
+      module_{std::move(module)},
+      forward_{std::move(forward)} {
+  if (!module_)
+    throw error{errc::invalid_argument,
+                "DataParallelWithCallback: module: expected one, got null"};
+  if (options.devices().empty())
+    options.devices(default_devices());
+  register_module("module", module_);
+}
+
+DataParallelWithCallbackImpl::~DataParallelWithCallbackImpl() = default;
+
+torch::Tensor
+DataParallelWithCallbackImpl::forward(const torch::Tensor& input) {
+  auto devices = options.devices();
+  auto output = options.output_device().empty() ? devices.front()
+                                                : options.output_device()[0];
+  auto dim = options.dim();
+  if (dim >= -input.dim() && dim < input.dim()) {
+    auto samples = std::max<std::int64_t>(input.size(dim), 1);
+    if (static_cast<std::size_t>(samples) < devices.size())
+      devices.erase(devices.begin() + samples, devices.end());
+  }
+  return gather(parallel_apply(scatter(input, devices, dim)), output, dim);
+}
+
+std::vector<torch::Tensor> DataParallelWithCallbackImpl::parallel_apply(
+    const std::vector<torch::Tensor>& inputs) {
+  if (inputs.empty() || inputs.size() > options.devices().size())
+    throw error{errc::invalid_argument,
+                fmt::format("DataParallelWithCallback: inputs: expected 1 to "
+                            "{}, one for each device, got {}",
+                            options.devices().size(), inputs.size())};
+  prepare(inputs.size());
+  auto& session = *state_->session;
+  const auto& copies = state_->replicas.copies();
+  std::vector<torch::Tensor> outputs(inputs.size());
+  at::ThreadLocalState caller;
+  session.begin();
+  auto thrown = state_->team.run(inputs.size(), [&](std::size_t r) {
+    at::ThreadLocalStateGuard as_caller{caller};
+    try {
+      outputs[r] = forward_(*copies[r], inputs[r]);
+      session.leave(r, std::nullopt);
+    } catch (...) {
+      session.leave(r, text_of(std::current_exception()));
+      throw;
+    }
+  });
+  if (!session.failed())
+    return outputs;
+  release_replicas(copies);
+  session.forget_seats();
+  state_->seated = false;
+  std::rethrow_exception(
+      thrown[static_cast<std::size_t>(session.first_failure())]);
+}
+
+/// Sees to it that there are `n` copies like the model, with their seats.
+void DataParallelWithCallbackImpl::prepare(std::size_t n) {
+  if (!state_ || state_->replicas.copies().size() != n) {
+    auto devices = options.devices();
+    devices.erase(devices.begin() + static_cast<std::ptrdiff_t>(n),
+                  devices.end());
+    state_.reset();
+    state_ = std::make_unique<state>(module_, std::move(devices));
+  }
+  auto& session = *state_->session;
+  if (state_->replicas.refresh()) {
+    session.forget_seats();
+    state_->seated = false;
+  }
+  if (state_->seated)
+    return;
+  session.forget_seats();
+  replication_scope scope{*system_, options.synchronize(), graph_kind::joint,
+                          state_->session};
+  execute_replication_callbacks(state_->replicas.copies());
+  state_->seated = true;
+}
+
+std::vector<std::shared_ptr<torch::nn::Module>>
+DataParallelWithCallbackImpl::copies() const {
+  return state_ ? state_->replicas.copies()
+                : std::vector<std::shared_ptr<torch::nn::Module>>{};
+}
+
+void DataParallelWithCallbackImpl::replace_child(
+    const std::string&, const std::shared_ptr<torch::nn::Module>& child) {
+  module_ = child;
+  if (dynamic_cast<SynchronizedBatchNormBase*>(child.get()) != nullptr)
+    forward_ = [](torch::nn::Module& m, const torch::Tensor& x) {
+      return dynamic_cast<SynchronizedBatchNormBase&>(m).forward(x);
+    };
+  state_.reset();
+}
+
+} // namespace syncnorm::nn

@@ -1,0 +1,184 @@
+#include "actors/nn/differentiable.hpp"
+
+#include "actors/nn/tensor_bridge.hpp"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/functions/utils.h>
+
+#include <string>
+#include <utility>
+
+namespace syncnorm::nn::detail {
+
+using torch::autograd::variable_list;
+
+namespace {
+
+/// Sums over all copies as a differentiable operation: its backward pass is a
+/// sum over all copies again.
+at::Tensor add_over_copies(const at::Tensor& sums, const at::Tensor& x,
+                           const participant_ptr& seat);
+
+class add_over_copies_node final : public torch::autograd::Node {
+public:
+  add_over_copies_node(at::Tensor x, participant_ptr seat)
+      : x_{std::move(x)},
+        seat_{std::move(seat)} {}
+
+  variable_list apply(variable_list&& grads) override {
+    auto grad =
+        grads[0].defined() ? grads[0] : at::zeros({2, x_.size(1)}, at::kDouble);
+    return {add_over_copies(grad, x_, seat_)};
+  }
+
+  std::string name() const override {
+    return "SynchronizedBatchNormSumBackward";
+  }
+
+private:
+  at::Tensor x_;
+  participant_ptr seat_;
+};
+
+at::Tensor add_over_copies(const at::Tensor& sums, const at::Tensor& x,
+                           const participant_ptr& seat) {
+  auto wide = sums.to(at::kDouble);
+  at::Tensor result;
+  {
+    c10::NoGradGuard no_grad;
+    result = exchange_sums(*seat, wide.detach(), x);
+  }
+  if (c10::GradMode::is_enabled() && wide.requires_grad()) {
+    auto node = std::make_shared<add_over_copies_node>(x.detach(), seat);
+    node->set_next_edges(torch::autograd::collect_next_edges(wide));
+    torch::autograd::set_history(result, node);
+  }
+  return result;
+}
+
+/// The sums of a call over parts or copies, in the dtype of the parameters.
+class summation {
+public:
+  summation(const std::vector<differentiable_part>& parts,
+            const participant_ptr& seat, at::ScalarType type)
+      : parts_{parts},
+        seat_{seat},
+        type_{type} {}
+
+  /// The sums over samples and spatial elements of the two tensors that `f`
+  /// makes of each part: each of shape (C).
+  template <class F>
+  std::pair<at::Tensor, at::Tensor> operator()(F f) const {
+    at::Tensor total;
+    for (std::size_t r = 0; r < parts_.size(); ++r) {
+      auto [a, b] = f(r);
+      auto sums = at::stack({per_channel(a), per_channel(b)});
+      total = total.defined() ? total + sums : sums;
+    }
+    if (seat_)
+      total = add_over_copies(total, parts_.front().x, seat_).to(type_);
+    return {total[0], total[1]};
+  }
+
+  static at::Tensor per_channel(const at::Tensor& x) {
+    return x.transpose(0, 1).flatten(1).sum(1);
+  }
+
+private:
+  const std::vector<differentiable_part>& parts_;
+  const participant_ptr& seat_;
+  at::ScalarType type_;
+};
+
+/// C values in a shape that broadcasts over `x`.
+at::Tensor along_channels(const at::Tensor& values, const at::Tensor& x) {
+  std::vector<std::int64_t> shape(static_cast<std::size_t>(x.dim()), 1);
+  shape[1] = -1;
+  return values.view(shape);
+}
+
+struct constants {
+  at::Tensor mean;
+  at::Tensor inv_std;
+};
+
+/// Mean and inverse deviation with their history in every x.
+constants statistics_of(const std::vector<at::Tensor>& x, const summation& sum,
+                        const saved_statistics& saved) {
+  if (saved.constant)
+    return {saved.mean, saved.inv_std};
+  auto n = static_cast<double>(saved.count);
+  auto mean = sum([&](std::size_t r) {
+                return std::pair{x[r], x[r]};
+              }).first
+              / n;
+  auto square = [&](std::size_t r) {
+    auto xmu = x[r] - along_channels(mean, x[r]);
+    return std::pair{xmu * xmu, xmu};
+  };
+  auto var = sum(square).first / n;
+  auto kept = saved.mode == eps_mode::plus ? var + saved.eps
+                                           : at::clamp_min(var, saved.eps);
+  return {mean, kept.rsqrt()};
+}
+
+} // namespace
+
+at::Tensor exchange_sums(participant& seat, const at::Tensor& sums,
+                         const at::Tensor& x) {
+  round_request mine;
+  mine.backward = true;
+  mine.type = *to_dtype(x.scalar_type());
+  mine.channels = x.size(1);
+  mine.count = x.numel() / x.size(1);
+  mine.values = to_doubles(sums);
+  auto all = seat.run(std::move(mine));
+  return from_doubles(all.values, at::kDouble).view({2, -1});
+}
+
+variable_list
+differentiable_backward(const std::vector<differentiable_part>& parts,
+                        const saved_statistics& saved,
+                        const participant_ptr& seat) {
+  auto type = saved.mean.scalar_type();
+  std::vector<at::Tensor> x;
+  std::vector<at::Tensor> g;
+  for (const auto& part : parts) {
+    x.push_back(part.x.to(type));
+    auto dy = part.dy.to(type);
+    g.push_back(part.weight.defined() ? dy * along_channels(part.weight, part.x)
+                                      : dy);
+  }
+  // The statistics are constants in evaluation: nothing is exchanged.
+  const participant_ptr none;
+  summation sum{parts, saved.constant ? none : seat, type};
+  auto [mean, inv_std] = statistics_of(x, sum, saved);
+  auto n = static_cast<double>(std::max<std::int64_t>(saved.count, 1));
+  at::Tensor sum_g;
+  at::Tensor sum_g_xmu;
+  if (!saved.constant)
+    std::tie(sum_g, sum_g_xmu) = sum([&](std::size_t r) {
+      return std::pair{g[r], g[r] * (x[r] - along_channels(mean, x[r]))};
+    });
+  if (sum_g_xmu.defined() && saved.unclamped.defined())
+    sum_g_xmu = sum_g_xmu * saved.unclamped.to(type);
+  variable_list result;
+  for (std::size_t r = 0; r < parts.size(); ++r) {
+    auto spread = [&](const at::Tensor& v) { return along_channels(v, x[r]); };
+    auto xmu = x[r] - spread(mean);
+    auto dx = g[r];
+    if (!saved.constant)
+      dx = dx - spread(sum_g / n)
+           - xmu * spread(inv_std * inv_std * sum_g_xmu / n);
+    result.push_back((dx * spread(inv_std)).to(parts[r].x.scalar_type()));
+    auto dy = parts[r].dy.to(type);
+    auto affine = parts[r].weight.defined();
+    result.push_back(affine ? summation::per_channel(dy * xmu) * inv_std
+                            : at::Tensor{});
+    result.push_back(affine ? summation::per_channel(dy) : at::Tensor{});
+  }
+  return result;
+}
+
+} // namespace syncnorm::nn::detail

@@ -1,0 +1,103 @@
+#include "actors/nn/layer_check.hpp"
+
+#include "actors/nn/tensor_bridge.hpp"
+#include "syncnorm/error.hpp"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cmath>
+
+namespace syncnorm::nn::detail {
+
+namespace {
+
+std::string shape_text(const at::Tensor& x) {
+  return fmt::format("[{}]",
+                     fmt::join(x.sizes().begin(), x.sizes().end(), ", "));
+}
+
+std::string type_text(at::ScalarType type) {
+  auto known = to_dtype(type);
+  return known ? to_string(*known) : std::string{c10::toString(type)};
+}
+
+[[noreturn]] void fail(errc code, const char* kind, const char* argument,
+                       const std::string& expected, const std::string& got) {
+  throw error{code, fmt::format("{}: {}: expected {}, got {}", kind, argument,
+                                expected, got)};
+}
+
+void check_shape(const char* kind, const at::Tensor& input,
+                 std::size_t dimensions, std::int64_t channels) {
+  auto rank = input.dim() - 2;
+  auto wanted = static_cast<std::int64_t>(dimensions);
+  if (rank != wanted && !(wanted == 1 && rank == 0))
+    fail(errc::shape_mismatch, kind, "input",
+         wanted == 1 ? "2 or 3 dimensions"
+                     : fmt::format("{} dimensions", wanted + 2),
+         fmt::format("{} of shape {}", input.dim(), shape_text(input)));
+  if (input.size(1) != channels)
+    fail(errc::shape_mismatch, kind, "input",
+         fmt::format("{} channels", channels),
+         fmt::format("{} in shape {}", input.size(1), shape_text(input)));
+}
+
+void check_vector(const char* kind, const char* argument, const at::Tensor& x,
+                  const at::Tensor& input, std::int64_t channels) {
+  if (!x.defined())
+    return;
+  auto wanted = to_scalar_type(statistics_type(*to_dtype(input.scalar_type())));
+  if (x.scalar_type() != wanted)
+    fail(errc::dtype_mismatch, kind, argument,
+         fmt::format("{} for {} input", type_text(wanted),
+                     type_text(input.scalar_type())),
+         type_text(x.scalar_type()));
+  if (x.dim() != 1 || x.size(0) != channels || !x.is_contiguous())
+    fail(errc::shape_mismatch, kind, argument,
+         fmt::format("contiguous, of shape [{}]", channels), shape_text(x));
+  if (x.device() != input.device())
+    fail(errc::device_mismatch, kind, argument, input.device().str(),
+         x.device().str());
+}
+
+void check_options(const char* kind,
+                   const SynchronizedBatchNormOptions& options) {
+  auto eps = options.eps();
+  if (!(eps >= 0) || !std::isfinite(eps))
+    fail(errc::invalid_argument, kind, "eps", "0 or more, finite",
+         fmt::format("{}", eps));
+  auto momentum = options.momentum();
+  if (momentum && !(*momentum >= 0 && *momentum <= 1))
+    fail(errc::invalid_argument, kind, "momentum", "a number in [0, 1]",
+         fmt::format("{}", *momentum));
+}
+
+} // namespace
+
+void check_call(const char* kind, const at::Tensor& input,
+                std::size_t dimensions,
+                const SynchronizedBatchNormOptions& options,
+                const at::Tensor& weight, const at::Tensor& running_mean) {
+  if (!input.defined())
+    fail(errc::invalid_argument, kind, "input", "a tensor", "none");
+  if (!input.device().is_cpu())
+    fail(errc::device_unavailable, kind, "input", "a tensor on the CPU",
+         "one on " + input.device().str());
+  if (!to_dtype(input.scalar_type()) || input.layout() != at::kStrided)
+    fail(errc::dtype_mismatch, kind, "input",
+         "a dense tensor of float32, float64, float16 or bfloat16",
+         c10::toString(input.scalar_type()));
+  check_options(kind, options);
+  check_shape(kind, input, dimensions, options.num_features());
+  check_vector(kind, "weight", weight, input, options.num_features());
+  check_vector(kind, "running_mean", running_mean, input,
+               options.num_features());
+}
+
+std::string layer_text(const char* kind, const std::string& path) {
+  return path.empty() ? std::string{kind} : kind + (" " + path);
+}
+
+} // namespace syncnorm::nn::detail

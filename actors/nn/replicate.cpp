@@ -1,0 +1,195 @@
+#include "syncnorm/nn/replicate.hpp"
+
+#include "syncnorm/error.hpp"
+
+#include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
+#include <fmt/format.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <utility>
+
+namespace syncnorm::nn {
+
+namespace {
+
+using torch::autograd::variable_list;
+using torch::nn::Module;
+
+/// Where the gradients of one parameter's copies come together.
+class add_gradients_node final : public torch::autograd::Node {
+public:
+  add_gradients_node(const at::Tensor& parameter,
+                     const std::vector<at::Tensor>& copies)
+      : device_{parameter.device()} {
+    add_next_edge(torch::autograd::impl::gradient_edge(parameter));
+    for (const auto& copy : copies)
+      add_input_metadata(copy);
+  }
+
+  variable_list apply(variable_list&& grads) override {
+    at::Tensor sum;
+    auto fresh = false;
+    for (const auto& grad : grads) {
+      if (!grad.defined())
+        continue;
+      auto here = grad.to(device_);
+      if (!sum.defined()) {
+        sum = here;
+      } else if (fresh && !c10::GradMode::is_enabled()) {
+        sum.add_(here);
+      } else {
+        sum = sum + here;
+        fresh = true;
+      }
+    }
+    return {sum};
+  }
+
+  std::string name() const override {
+    return "ReplicatedParameterBackward";
+  }
+
+private:
+  at::Device device_;
+};
+
+/// Makes `copy` the same tensor as `original` where the device is the same.
+void alias(at::Tensor& copy, const at::Tensor& original, at::Device device) {
+  if (original.device() != device)
+    copy.set_data(original.detach().to(device));
+  else if (copy.scalar_type() != original.scalar_type()
+           || copy.device() != device || !copy.is_set_to(original))
+    copy.set_data(original.detach());
+}
+
+void connect(const at::Tensor& original, std::vector<at::Tensor>& copies) {
+  if (c10::GradMode::is_enabled() && original.requires_grad()) {
+    for (auto& copy : copies)
+      if (!copy.grad_fn())
+        copy.set_requires_grad(true);
+    auto node = std::make_shared<add_gradients_node>(original, copies);
+    for (std::size_t r = 0; r < copies.size(); ++r)
+      torch::autograd::impl::set_gradient_edge(
+          copies[r],
+          torch::autograd::Edge{node, static_cast<std::uint32_t>(r)});
+    return;
+  }
+  for (auto& copy : copies) {
+    torch::autograd::impl::set_gradient_edge(copy, torch::autograd::Edge{});
+    copy.set_requires_grad(original.requires_grad());
+  }
+}
+
+std::vector<at::Tensor> same_entry(const std::vector<Module*>& copies,
+                                   const std::string& name, bool parameter) {
+  std::vector<at::Tensor> result;
+  for (auto* copy : copies)
+    result.push_back((parameter ? copy->named_parameters(false)
+                                : copy->named_buffers(false))[name]);
+  return result;
+}
+
+void list_modules(const Module& m, std::vector<const Module*>& out) {
+  out.push_back(&m);
+  for (const auto& child : m.children())
+    list_modules(*child, out);
+}
+
+[[noreturn]] void refuse(const std::string& text) {
+  throw error{errc::invalid_argument, text};
+}
+
+} // namespace
+
+std::vector<torch::Tensor> scatter(const torch::Tensor& x,
+                                   const std::vector<torch::Device>& devices,
+                                   std::int64_t dim) {
+  if (devices.empty())
+    refuse("scatter: devices: expected 1 or more, got none");
+  if (dim < -x.dim() || dim >= x.dim())
+    refuse(fmt::format("scatter: dim: expected one of a tensor of {} "
+                       "dimensions, got {}",
+                       x.dim(), dim));
+  auto parts = x.tensor_split(static_cast<std::int64_t>(devices.size()), dim);
+  for (std::size_t r = 0; r < parts.size(); ++r)
+    parts[r] = parts[r].to(devices[r]);
+  return parts;
+}
+
+torch::Tensor gather(const std::vector<torch::Tensor>& parts,
+                     torch::Device device, std::int64_t dim) {
+  if (parts.empty())
+    refuse("gather: parts: expected 1 or more, got none");
+  std::vector<torch::Tensor> here;
+  for (const auto& part : parts)
+    here.push_back(part.to(device));
+  return here.size() == 1 ? here[0] : at::cat(here, dim);
+}
+
+replica_set::replica_set(std::shared_ptr<Module> model,
+                         std::vector<torch::Device> devices)
+    : model_{std::move(model)},
+      devices_{std::move(devices)} {
+  if (!model_)
+    refuse("replica_set: model: expected a module, got null");
+  if (devices_.empty())
+    refuse("replica_set: devices: expected 1 or more, got none");
+  clone_all();
+}
+
+void replica_set::clone_all() {
+  seen_.clear();
+  list_modules(*model_, seen_);
+  copies_.clear();
+  for (auto device : devices_)
+    try {
+      copies_.push_back(model_->clone(device));
+    } catch (const c10::Error& x) {
+      refuse(fmt::format("replica_set: model: expected a module that clone() "
+                         "can copy, got {}: {}",
+                         model_->name(), x.what_without_backtrace()));
+    }
+}
+
+bool replica_set::refresh() {
+  std::vector<const Module*> now;
+  list_modules(*model_, now);
+  auto changed = now != seen_;
+  if (changed)
+    clone_all();
+  std::vector<Module*> copies;
+  for (const auto& copy : copies_)
+    copies.push_back(copy.get());
+  follow(*model_, copies);
+  return changed;
+}
+
+void replica_set::follow(Module& model, const std::vector<Module*>& copies) {
+  for (auto* copy : copies)
+    if (copy->is_training() != model.is_training())
+      copy->train(model.is_training());
+  for (const auto& entry : model.named_parameters(false)) {
+    auto same = same_entry(copies, entry.key(), true);
+    for (std::size_t r = 0; r < same.size(); ++r)
+      alias(same[r], entry.value(), devices_[r]);
+    connect(entry.value(), same);
+  }
+  for (const auto& entry : model.named_buffers(false)) {
+    auto same = same_entry(copies, entry.key(), false);
+    alias(same[0], entry.value(), devices_[0]);
+    for (std::size_t r = 1; r < same.size(); ++r)
+      same[r].set_data(
+          entry.value().detach().to(devices_[r], entry.value().scalar_type(),
+                                    /*non_blocking=*/false, /*copy=*/true));
+  }
+  for (const auto& child : model.named_children()) {
+    std::vector<Module*> same;
+    for (auto* copy : copies)
+      same.push_back(copy->named_children()[child.key()].get());
+    follow(*child.value(), same);
+  }
+}
+
+} // namespace syncnorm::nn

@@ -1,0 +1,46 @@
+#include "syncnorm/nn/replication_scope.hpp"
+
+#include "syncnorm/error.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace syncnorm::nn {
+
+namespace {
+
+thread_local const replication_scope* innermost = nullptr;
+
+} // namespace
+
+replication_scope::replication_scope(
+    caf::actor_system& system, SynchronizeOptions options, graph_kind graph,
+    std::shared_ptr<detail::forward_session> session)
+    : system_{&system},
+      options_{std::move(options)},
+      graph_{graph},
+      session_{std::move(session)},
+      outer_{innermost} {
+  if (options_.deadline.count() <= 0)
+    throw error{errc::invalid_argument,
+                fmt::format("replication_scope: deadline: expected more than 0 "
+                            "ns, got {} ns",
+                            options_.deadline.count())};
+  if (options_.group_size < 0)
+    throw error{errc::invalid_argument,
+                fmt::format("replication_scope: group_size: expected 0 or "
+                            "more, got {}",
+                            options_.group_size)};
+  innermost = this;
+}
+
+replication_scope::~replication_scope() {
+  innermost = outer_;
+}
+
+const replication_scope* replication_scope::current() noexcept {
+  return innermost;
+}
+
+} // namespace syncnorm::nn

@@ -1,0 +1,176 @@
+// The edge to CAF: the only source of this component that includes it.
+
+#include "actors/nn/seat.hpp"
+
+#include "actors/nn/forward_session.hpp"
+#include "syncnorm/batch_norm_participant.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace syncnorm::nn::detail {
+
+namespace {
+
+/// The copies [first, last) of a layer that exchange messages.
+struct layer_group {
+  std::int64_t first = 0;
+  std::int64_t last = 0;
+  batch_norm_master_actor master;
+  layer_calls_ptr calls;
+  std::shared_ptr<joint_rounds> joint;
+};
+
+/// What copy 0 publishes in the context: the groups, of which each group's
+/// first copy makes its own.
+using layer_groups = std::shared_ptr<std::vector<layer_group>>;
+
+std::vector<layer_group> divide(std::int64_t copies, std::int64_t size) {
+  std::vector<layer_group> result;
+  auto step = size == 0 ? copies : size;
+  for (std::int64_t first = 0; first < copies; first += step) {
+    auto& group = result.emplace_back();
+    group.first = first;
+    group.last = std::min(first + step, copies);
+  }
+  return result;
+}
+
+batch_norm_message to_message(round_request&& x) {
+  batch_norm_message result;
+  result.mode = x.backward ? round_mode::backward : round_mode::forward;
+  result.type = x.type;
+  result.channels = x.channels;
+  result.count = x.count;
+  result.values = double_array{std::move(x.values)};
+  result.update.eps = x.eps;
+  result.update.mode = x.mode;
+  result.update.momentum = x.momentum;
+  result.update.cumulative = x.cumulative;
+  result.update.running = double_array{std::move(x.running)};
+  result.update.num_batches_tracked = x.num_batches_tracked;
+  return result;
+}
+
+round_reply to_reply(const batch_norm_reply& x) {
+  round_reply result;
+  result.count = x.count;
+  result.values.assign(x.values.begin(), x.values.end());
+  result.running.assign(x.running.begin(), x.running.end());
+  result.num_batches_tracked = x.num_batches_tracked;
+  return result;
+}
+
+class layer_seat final : public participant {
+public:
+  layer_seat(batch_norm_participant taking_part, std::int64_t copy_id,
+             std::shared_ptr<forward_session> session, const layer_group& group)
+      : taking_part_{std::move(taking_part)},
+        copy_id_{copy_id},
+        session_{std::move(session)},
+        calls_{group.calls},
+        joint_{group.joint} {}
+
+  round_reply run(round_request request) override {
+    if (session_)
+      session_->enter(*calls_, static_cast<std::size_t>(copy_id_));
+    return to_reply(taking_part_.run(to_message(std::move(request))));
+  }
+
+  void give_up(const std::string& why) noexcept override {
+    try {
+      taking_part_.give_up(why);
+    } catch (...) {
+      // The master is gone: then the others know.
+    }
+  }
+
+  void layer_failed(const std::string& why) noexcept override {
+    // The session must know of this failure before it can cause others.
+    if (!session_)
+      give_up(why);
+  }
+
+  [[nodiscard]] std::int64_t copy_id() const noexcept override {
+    return taking_part_.copy_id();
+  }
+
+  [[nodiscard]] std::uint64_t messages_sent() const noexcept override {
+    return taking_part_.messages_sent();
+  }
+
+  [[nodiscard]] joint_rounds* joint() const noexcept override {
+    return joint_.get();
+  }
+
+private:
+  batch_norm_participant taking_part_;
+  std::int64_t copy_id_;
+  std::shared_ptr<forward_session> session_;
+  layer_calls_ptr calls_;
+  std::shared_ptr<joint_rounds> joint_;
+};
+
+std::string layer_name(const replication_scope& scope,
+                       const callback_context& context, const char* kind,
+                       const layer_group& group) {
+  auto name =
+      scope.options().prefix + (context.path().empty() ? kind : context.path());
+  if (group.last - group.first != context.copies())
+    name += fmt::format(" (copies {} to {})", group.first, group.last - 1);
+  return name;
+}
+
+/// The group's first copy opens the group for the others.
+batch_norm_participant open(const replication_scope& scope,
+                            const callback_context& context, const char* kind,
+                            layer_group& group) {
+  sync_options options;
+  options.layer = layer_name(scope, context, kind, group);
+  options.deadline =
+      std::chrono::duration_cast<caf::timespan>(scope.options().deadline);
+  auto copies = group.last - group.first;
+  if (scope.graph() == graph_kind::joint && copies > 1)
+    group.joint = make_joint_rounds(static_cast<std::size_t>(copies));
+  if (scope.session())
+    group.calls =
+        std::make_shared<layer_calls>(options.layer, scope.session()->copies(),
+                                      static_cast<std::size_t>(group.first),
+                                      static_cast<std::size_t>(group.last));
+  batch_norm_participant result{scope.system(), std::move(options), copies};
+  group.master = result.master();
+  return result;
+}
+
+} // namespace
+
+participant_ptr make_seat(const replication_scope& scope,
+                          callback_context& context, std::int64_t copy_id,
+                          const char* kind) {
+  if (copy_id == 0)
+    context.publish(std::make_shared<std::vector<layer_group>>(
+        divide(context.copies(), scope.options().group_size)));
+  auto& groups = *context.published<layer_groups>();
+  auto group = std::find_if(groups.begin(), groups.end(),
+                            [&](const auto& x) { return copy_id < x.last; });
+  auto taking_part = copy_id == group->first
+                         ? open(scope, context, kind, *group)
+                         : batch_norm_participant{scope.system(), group->master,
+                                                  copy_id - group->first};
+  auto seat = std::make_shared<layer_seat>(std::move(taking_part), copy_id,
+                                           scope.session(), *group);
+  if (scope.session())
+    scope.session()->add_seat(group->calls, static_cast<std::size_t>(copy_id),
+                              seat.get());
+  return seat;
+}
+
+round_reply merge_alone(round_request request) {
+  std::vector<identified<batch_norm_message>> one(1);
+  one[0].message = to_message(std::move(request));
+  return to_reply(merge_round(one));
+}
+
+} // namespace syncnorm::nn::detail

@@ -1,0 +1,25 @@
+#pragma once
+
+#include "syncnorm/nn/detail/participant.hpp"
+#include "syncnorm/nn/replication_scope.hpp"
+#include "syncnorm/replicate.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace syncnorm::nn::detail {
+
+/// Makes the seat of copy `copy_id` at the layer of `context`: the first copy
+/// of each group spawns the group's master, the others register with it.
+/// @param kind names the layer where its path is empty.
+/// @throws error as `batch_norm_participant` and `callback_context`.
+[[nodiscard]] participant_ptr make_seat(const replication_scope& scope,
+                                        callback_context& context,
+                                        std::int64_t copy_id, const char* kind);
+
+/// Makes a `joint_rounds`, of which the caller knows the name only.
+[[nodiscard]] std::shared_ptr<joint_rounds>
+make_joint_rounds(std::size_t copies);
+
+} // namespace syncnorm::nn::detail

@@ -1,0 +1,169 @@
+// Cost of a round of the collective: ours, event-driven and blocking, against
+// the least that CAF can do and against the reference's design, interleaved in
+// one process. Each contestant's result is checked before it is timed.
+
+#include "bench/collective/contestants.hpp"
+#include "bench/collective/message_types.hpp"
+#include "bench/support.hpp"
+
+#include <benchmark/benchmark.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <functional>
+#include <iostream>
+#include <map>
+#include <string>
+#include <vector>
+
+using namespace syncnorm;
+using namespace syncnorm::bench;
+
+namespace {
+
+struct config : caf::actor_system_config {
+  config() {
+    detail::add_types<caf::id_block::syncnorm, caf::id_block::syncnorm_bench>(
+        *this);
+  }
+};
+
+std::string name_of(const char* contestant, int participants, int channels) {
+  return fmt::format("round/{}/C={}/R={}", contestant, channels, participants);
+}
+
+/// Times rounds of one contestant, which is made anew for each repetition.
+void time_rounds(benchmark::State& state,
+                 const std::function<contestant_ptr()>& make,
+                 int participants) {
+  auto subject = make();
+  if (!subject->run(100)) {
+    state.SkipWithError("a participant got a wrong reply");
+    return;
+  }
+  const auto batch = std::max(10, 2000 / participants);
+  while (state.KeepRunningBatch(batch))
+    if (!subject->run(batch))
+      state.SkipWithError("a participant got a wrong reply");
+}
+
+void add(const char* contestant, int participants, int channels,
+         std::function<contestant_ptr()> make) {
+  auto name = name_of(contestant, participants, channels);
+  benchmark::RegisterBenchmark(name.c_str(), time_rounds, std::move(make),
+                               participants)
+      ->UseRealTime()
+      ->Unit(benchmark::kMicrosecond)
+      ->MinTime(0.05)
+      ->Repetitions(9);
+}
+
+constexpr int channel_counts[] = {64, 256, 2048};
+constexpr int event_driven_counts[] = {2, 4, 8, 64, 1000};
+constexpr int thread_counts[] = {2, 4, 8};
+
+void add_all(caf::actor_system& system) {
+  for (auto c : channel_counts) {
+    for (auto r : event_driven_counts) {
+      add("event-driven", r, c,
+          [&system, r, c] { return make_event_driven(system, r, c); });
+      add("raw-caf", r, c,
+          [&system, r, c] { return make_raw_caf(system, r, c); });
+    }
+    for (auto r : thread_counts) {
+      add("blocking", r, c,
+          [&system, r, c] { return make_blocking(system, r, c); });
+      add("queue-design", r, c, [r, c] { return make_queue_design(r, c); });
+    }
+  }
+}
+
+/// Prints as usual, and keeps every repetition.
+class collector : public benchmark::ConsoleReporter {
+public:
+  void ReportRuns(const std::vector<Run>& runs) override {
+    for (const auto& run : runs)
+      if (run.run_type == Run::RT_Iteration && !run.error_occurred)
+        times_[run.run_name.function_name].push_back(run.GetAdjustedRealTime());
+    ConsoleReporter::ReportRuns(runs);
+  }
+
+  /// Median over the repetitions in microseconds a round; 0 if it was left out.
+  [[nodiscard]] double median(const std::string& name) {
+    auto& times = times_[name];
+    if (times.empty())
+      return 0;
+    auto middle = times.begin() + static_cast<std::ptrdiff_t>(times.size() / 2);
+    std::ranges::nth_element(times, middle);
+    return *middle;
+  }
+
+private:
+  std::map<std::string, std::vector<double>> times_;
+};
+
+class comparison {
+public:
+  comparison(collector& from, report& to) : from_{from}, to_{to} {}
+
+  /// ours / theirs should be `goal` or less; 0 is no goal.
+  void at_most(double goal, const char* ours, const char* theirs, int r,
+               int c) {
+    auto x = from_.median(name_of(ours, r, c));
+    auto y = from_.median(name_of(theirs, r, c));
+    if (x == 0 || y == 0)
+      return;
+    auto name = fmt::format("round {} / {}, C={}, R={}", ours, theirs, c, r);
+    auto ratio = x / y;
+    to_.add(row{name, x, y, "us", ratio,
+                goal > 0 ? fmt::format("<= {}", goal) : "reported",
+                goal == 0 || ratio <= goal});
+  }
+
+private:
+  collector& from_;
+  report& to_;
+};
+
+void compare(collector& from, report& to) {
+  comparison rows{from, to};
+  for (auto c : channel_counts) {
+    for (auto r : event_driven_counts)
+      rows.at_most(r <= 64 ? 1.2 : 0, "event-driven", "raw-caf", r, c);
+    for (auto r : thread_counts) {
+      rows.at_most(r >= 4 ? 0.5 : 0, "event-driven", "queue-design", r, c);
+      rows.at_most(SYNCNORM_CAF_LEGACY ? 1.5 : 1.0, "blocking", "queue-design",
+                   r, c);
+    }
+  }
+}
+
+void report_memory(caf::actor_system& system, report& to) {
+  constexpr int slaves = 10'000;
+  constexpr double limit = 4096;
+  auto bytes = bytes_per_idle_slave(system, slaves);
+  to.add(row{fmt::format("memory of an idle slave, {} of them", slaves), bytes,
+             limit, "bytes", bytes / limit, "<= 1", bytes <= limit});
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  // Google Benchmark takes its own arguments out of the command line first.
+  std::vector<char*> arguments(argv, argv + argc);
+  auto interleave = std::string{"--benchmark_enable_random_interleaving=true"};
+  arguments.insert(arguments.begin() + 1, interleave.data());
+  auto count = static_cast<int>(arguments.size());
+  benchmark::Initialize(&count, arguments.data());
+  detail::init_types<caf::id_block::syncnorm, caf::id_block::syncnorm_bench>();
+  config cfg;
+  caf::actor_system system{cfg};
+  report summary{"collective", parse_options(count, arguments.data())};
+  report_memory(system, summary);
+  add_all(system);
+  collector results;
+  benchmark::RunSpecifiedBenchmarks(&results);
+  compare(results, summary);
+  summary.finish();
+}

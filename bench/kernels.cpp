@@ -1,0 +1,334 @@
+// The CPU kernels against memory itself, libtorch and oneDNN: one process, one
+// thread, all candidates in turn on the same memory.
+
+#include "bench/memory.hpp"
+#include "bench/peers.hpp"
+#include "bench/support.hpp"
+#include "kernels/half.hpp"
+#include "syncnorm/batch_norm.hpp"
+
+#include <malloc.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+using namespace syncnorm;
+using namespace syncnorm::bench;
+
+namespace {
+
+struct shape_case {
+  std::int64_t n, c, h, w;
+};
+
+constexpr shape_case all_shapes[] = {
+    {8, 64, 224, 224}, {32, 64, 56, 56},  {32, 256, 14, 14}, {64, 512, 7, 7},
+    {256, 1024, 1, 1}, {16, 4, 224, 224}, {1, 728, 96, 144}};
+
+/// Memory is the limit of tensors that no cache holds. What a virtual machine
+/// reports as its last-level cache is all of the host's, so larger tensors
+/// than this count in any case.
+constexpr std::int64_t beyond_caches = std::int64_t{20} << 20;
+
+class memory_block {
+public:
+  explicit memory_block(std::size_t bytes)
+      : data_{std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096)} {
+    if (data_ == nullptr)
+      throw std::bad_alloc{};
+    std::memset(data_, 0, bytes);
+  }
+  memory_block(const memory_block&) = delete;
+  memory_block& operator=(const memory_block&) = delete;
+  ~memory_block() {
+    std::free(data_);
+  }
+
+  template <class T = void>
+  [[nodiscard]] T* get() const {
+    return static_cast<T*>(data_);
+  }
+
+private:
+  void* data_;
+};
+
+void fill(void* data, const tensor_layout& layout, float mean, unsigned seed) {
+  std::minstd_rand engine{seed};
+  std::uniform_real_distribution<float> distribution{mean - 2, mean + 2};
+  auto n = layout.shape.per_channel() * layout.shape.channels;
+  for (std::int64_t i = 0; i < n; ++i) {
+    auto value = distribution(engine);
+    if (layout.type == dtype::bfloat16)
+      static_cast<bfloat16*>(data)[i] = to_bfloat16(value);
+    else
+      static_cast<float*>(data)[i] = value;
+  }
+}
+
+/// Our layer on the memory that the peers have, too.
+class our_layer {
+public:
+  explicit our_layer(const layer_memory& memory)
+      : m_{memory},
+        channels_{memory.layout.shape.channels},
+        values_(std::size_t(4 * channels_)),
+        scratch_{std::max(batch_moments_workspace(memory.layout),
+                          backward_reduce_workspace(memory.layout))} {}
+
+  void moments() {
+    moments_view out{0, mean(), inv_std(), channels_, dtype::float32, {}};
+    batch_moments({}, x(), out, scratch());
+    count_ = out.count;
+  }
+
+  void finalize() {
+    finalize_moments({}, {count_, mean(), inv_std(), channels_, {}, {}},
+                     {.eps = m_.eps}, mean(), inv_std(), {});
+  }
+
+  void normalize_all() {
+    normalize({}, x(), parameters(), {m_.y, m_.layout});
+  }
+
+  void forward() {
+    moments();
+    finalize();
+    normalize_all();
+  }
+
+  void backward() {
+    backward_reduce({}, dy(), x(), parameters(), nullptr,
+                    {sums(), sums() + channels_}, scratch());
+    backward_input({}, dy(), x(), parameters(),
+                   {sums(), sums() + channels_, count_}, nullptr,
+                   {m_.dx, m_.layout});
+  }
+
+private:
+  [[nodiscard]] const_tensor_view x() const {
+    return {m_.x, m_.layout};
+  }
+  [[nodiscard]] const_tensor_view dy() const {
+    return {m_.dy, m_.layout};
+  }
+  float* mean() {
+    return values_.data();
+  }
+  float* inv_std() {
+    return values_.data() + channels_;
+  }
+  float* sums() {
+    return values_.data() + 2 * channels_;
+  }
+  channel_parameters parameters() {
+    return {mean(), inv_std(), m_.weight, m_.bias};
+  }
+  [[nodiscard]] workspace scratch() const {
+    return {scratch_.get(), std::max(batch_moments_workspace(m_.layout),
+                                     backward_reduce_workspace(m_.layout))};
+  }
+
+  layer_memory m_;
+  std::int64_t channels_;
+  std::vector<float> values_;
+  memory_block scratch_;
+  std::int64_t count_ = 0;
+};
+
+/// Throws unless two tensors agree within `tolerance`.
+void check_same(const char* what, const void* ours, const void* theirs,
+                const tensor_layout& layout, float tolerance) {
+  auto n = layout.shape.per_channel() * layout.shape.channels;
+  auto read = [&](const void* data, std::int64_t i) {
+    return layout.type == dtype::bfloat16
+               ? to_float(static_cast<const bfloat16*>(data)[i])
+               : static_cast<const float*>(data)[i];
+  };
+  for (std::int64_t i = 0; i < n; ++i) {
+    auto a = read(ours, i);
+    auto b = read(theirs, i);
+    if (!(std::abs(a - b) <= tolerance * (1 + std::abs(b))))
+      throw std::runtime_error{std::string{what} + " differs at "
+                               + std::to_string(i) + ": " + std::to_string(a)
+                               + " and " + std::to_string(b)};
+  }
+}
+
+/// One shape in one layout and dtype: everything that is timed on it.
+class comparison {
+public:
+  comparison(const shape_case& shape, memory_format format, dtype type)
+      : layout_{make_layout(
+          type, std::vector{shape.n, shape.c, shape.h * shape.w}, format)},
+        bytes_{layout_.sample_stride * shape.n * std::int64_t(size_of(type))},
+        x_{std::size_t(bytes_)},
+        y_{std::size_t(bytes_)},
+        dy_{std::size_t(bytes_)},
+        dx_{std::size_t(bytes_)},
+        affine_(std::size_t(2 * shape.c), 1.25F),
+        memory_{layout_,   shape.h,        shape.w,
+                x_.get(),  y_.get(),       dy_.get(),
+                dx_.get(), affine_.data(), affine_.data() + shape.c},
+        ours_{memory_},
+        torch_{make_libtorch(memory_)},
+        onednn_{make_onednn(memory_)} {
+    char text[96];
+    std::snprintf(text, sizeof(text), "(%ld,%ld,%ld,%ld) %s%s", long(shape.n),
+                  long(shape.c), long(shape.h), long(shape.w),
+                  format == memory_format::channels_first ? "nchw" : "nhwc",
+                  type == dtype::bfloat16 ? " bfloat16" : "");
+    name_ = text;
+    fill(x_.get(), layout_, 0.5F, 1);
+    fill(dy_.get(), layout_, 0.1F, 2);
+  }
+
+  [[nodiscard]] const std::string& name() const {
+    return name_;
+  }
+
+  /// Throws unless all sides calculate the same.
+  void check() {
+    // libtorch adds up channels-last sums in float32, one after the other.
+    auto tolerance = layout_.type == dtype::bfloat16 ? 4e-2F : 2e-3F;
+    std::vector<std::byte> y(std::size_t(bytes_), std::byte{});
+    auto dx = y;
+    ours_.forward();
+    ours_.backward();
+    std::memcpy(y.data(), y_.get(), y.size());
+    std::memcpy(dx.data(), dx_.get(), dx.size());
+    for (auto* other : {torch_.get(), onednn_.get()}) {
+      other->forward();
+      other->backward();
+      check_same("y", y.data(), other->output(), layout_, tolerance);
+      check_same("dx", dx.data(), other->input_gradient(), layout_, tolerance);
+    }
+  }
+
+  void run(report& out, int rounds) {
+    auto all = candidates();
+    auto times = time_in_turn(all, rounds);
+    for (std::size_t i = 0; i < all.size(); ++i)
+      out.add(name_ + " " + all[i].name, times[i], bytes_);
+    auto of = [&](std::string_view name) {
+      for (std::size_t i = 0; i < all.size(); ++i)
+        if (all[i].name == name)
+          return times[i].median * 1e3;
+      throw std::out_of_range{std::string{name}};
+    };
+    if (layout_.type == dtype::float32)
+      against_memory(out, of);
+    against_peers(out, of);
+  }
+
+private:
+  [[nodiscard]] std::vector<candidate> candidates() {
+    auto n = std::size_t(bytes_) / 4;
+    auto* x = x_.get<float>();
+    auto* y = y_.get<float>();
+    return {{"read", [this, x, n] { sum_ = sum_ + read_memory(x, n); }},
+            {"memcpy", [x, y, n] { std::memcpy(y, x, n * 4); }},
+            {"copy", [x, y, n] { copy_memory(y, x, n); }},
+            {"copy streamed", [x, y, n] { copy_memory_streamed(y, x, n); }},
+            {"batch_moments", [this] { ours_.moments(); }},
+            {"normalize",
+             [this] {
+               ours_.finalize();
+               ours_.normalize_all();
+             }},
+            {"forward", [this] { ours_.forward(); }},
+            {"backward", [this] { ours_.backward(); }},
+            {"libtorch forward", [this] { torch_->forward(); }},
+            {"libtorch backward", [this] { torch_->backward(); }},
+            {"oneDNN forward", [this] { onednn_->forward(); }},
+            {"oneDNN backward", [this] { onednn_->backward(); }}};
+  }
+
+  template <class Of>
+  void against_memory(report& out, const Of& of) {
+    auto read = of("read");
+    auto copy = std::min({of("memcpy"), of("copy"), of("copy streamed")});
+    auto add = [&](const char* what, double goal, double ours, double limit) {
+      auto name = name_ + " " + what;
+      auto judged = bytes_ > std::min(beyond_caches, last_level_cache());
+      out.add(judged ? at_least(goal, name, ours, limit, "ms", limit / ours)
+                     : reported(name, ours, limit, "ms", limit / ours));
+    };
+    add("batch_moments / read", 0.85, of("batch_moments"), read);
+    add("normalize / copy", 0.85, of("normalize"), copy);
+    // Reads dy and x; then reads both again and writes dx.
+    add("backward / its bytes", 0.8, of("backward"), 3 * read + copy);
+  }
+
+  template <class Of>
+  void against_peers(report& out, const Of& of) {
+    auto [n, c, s] = layout_.shape;
+    auto named =
+        n == 32 && c == 64 && s == 56 * 56 && layout_.type == dtype::float32;
+    auto ours = of("forward") + of("backward");
+    auto add = [&](const char* who, double goal) {
+      auto theirs = of(std::string{who} + " forward")
+                    + of(std::string{who} + " backward");
+      out.add(at_least(named ? goal : 1, name_ + " forward + backward / " + who,
+                       ours, theirs, "ms", theirs / ours));
+    };
+    add("libtorch", 3);
+    add("oneDNN", 4);
+  }
+
+  std::string name_;
+  tensor_layout layout_;
+  std::int64_t bytes_;
+  memory_block x_;
+  memory_block y_;
+  memory_block dy_;
+  memory_block dx_;
+  std::vector<float> affine_;
+  layer_memory memory_;
+  our_layer ours_;
+  std::unique_ptr<peer> torch_;
+  std::unique_ptr<peer> onednn_;
+  volatile float sum_ = 0;
+};
+
+void run_all(const options& given) {
+  report out{"CPU kernels, one thread, ms; against libtorch "
+                 + libtorch_version() + " and oneDNN " + onednn_version(),
+             given};
+  for (auto type : {dtype::float32, dtype::bfloat16})
+    for (const auto& shape : all_shapes)
+      for (auto format :
+           {memory_format::channels_first, memory_format::channels_last}) {
+        // Without spatial elements both layouts are one.
+        if (shape.h == 1 && format == memory_format::channels_last)
+          continue;
+        comparison one{shape, format, type};
+        if (one.name().find(given.filter) == std::string::npos)
+          continue;
+        one.check();
+        one.run(out, given.rounds);
+      }
+  (void) out.finish();
+}
+
+} // namespace
+
+int main(int argc, char** argv) try {
+  // libtorch allocates an output each time: let it have the memory that the
+  // last one had, instead of new pages from the system.
+  mallopt(M_MMAP_MAX, 0);
+  mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
+  run_all(parse_options(argc, argv));
+  return EXIT_SUCCESS;
+} catch (const std::exception& e) {
+  std::fprintf(stderr, "%s\n", e.what());
+  return EXIT_FAILURE;
+}

@@ -1,0 +1,98 @@
+#pragma once
+
+// What all benchmarks share: timing of several candidates in turn, a
+// description of the machine, and the files that scripts/bench.sh reads.
+
+#include <nlohmann/json.hpp>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace syncnorm::bench {
+
+/// Something to be timed. All candidates of a comparison run in one process,
+/// in turn.
+struct candidate {
+  std::string name;
+  std::function<void()> run;
+};
+
+/// Seconds of one candidate over all rounds.
+struct timing {
+  double median = 0;
+  double minimum = 0;
+  /// (third quartile - first quartile) / median
+  double spread = 0;
+};
+
+/// Runs each candidate once to warm up and then `rounds` times, in an order
+/// that is shuffled anew, the same for every process, in each round: so that
+/// no candidate always finds in the caches what one and the same other has
+/// left there.
+[[nodiscard]] std::vector<timing>
+time_in_turn(const std::vector<candidate>& candidates, int rounds);
+
+/// What is measured against what.
+struct row {
+  std::string name;
+  double ours = 0;
+  double theirs = 0;
+  std::string unit;
+  /// How ours compares, in the sense of `goal`.
+  double ratio = 0;
+  /// For example ">= 0.85", or "reported" where there is nothing to meet.
+  std::string goal;
+  bool met = true;
+};
+
+/// A row whose ratio should be `goal` or more.
+[[nodiscard]] row at_least(double goal, std::string name, double ours,
+                           double theirs, std::string unit, double ratio);
+
+/// A row that is reported only.
+[[nodiscard]] row reported(std::string name, double ours, double theirs,
+                           std::string unit, double ratio);
+
+/// Name and caches of this machine, compiler, date-free.
+[[nodiscard]] nlohmann::json machine();
+
+/// Size in bytes of the last-level cache as the system reports it, or 0.
+[[nodiscard]] std::int64_t last_level_cache();
+
+/// What the command line of every benchmark takes:
+/// `--summary=FILE --benchmark_out=FILE --filter=TEXT --rounds=N`.
+struct options {
+  std::string summary;
+  std::string benchmark_out;
+  std::string filter;
+  int rounds = 15;
+};
+
+/// @throws std::invalid_argument for an argument that it does not know.
+[[nodiscard]] options parse_options(int argc, char** argv);
+
+/// The results of one program: printed as they come, and written at the end.
+class report {
+public:
+  report(std::string title, options given);
+
+  /// A timed candidate, for the file in the format of Google Benchmark.
+  void add(std::string_view name, const timing& measured, std::int64_t bytes);
+
+  /// A comparison, for the table and the summary.
+  void add(const row& one);
+
+  /// Writes the files that were asked for. Returns the number of goals that
+  /// were not met.
+  int finish() const;
+
+private:
+  options options_;
+  nlohmann::json benchmarks_ = nlohmann::json::array();
+  std::vector<row> rows_;
+};
+
+} // namespace syncnorm::bench

@@ -1,0 +1,25 @@
+#pragma once
+
+#include "trainer/input/dataset.hpp"
+
+#include <cstddef>
+#include <memory>
+
+namespace syncnorm::bench {
+
+/// The trainer's cnn as a plain libtorch program trains it: one thread,
+/// libtorch's own batch norm and torch::optim::SGD, no actors.
+class plain_loop {
+public:
+  explicit plain_loop(train::dataset_ptr data);
+  ~plain_loop();
+
+  /// One step on `batch` images.
+  void step(std::size_t batch);
+
+private:
+  struct implementation;
+  std::unique_ptr<implementation> self_;
+};
+
+} // namespace syncnorm::bench

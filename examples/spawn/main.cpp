@@ -1,0 +1,112 @@
+// Spawns a master and four slaves in a CAF application. Each slave sends a
+// number into a round and gets the mean of all; in the second round replica 2
+// dies, and everybody learns which replica it was. Prints:
+//
+//   replica 1 of 4 has 2.5
+//   ...
+//   replica 1: participant_down: layer bn1, round 2: replica 2 is down (kill)
+
+#include "syncnorm/sync_master.hpp"
+
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <tuple>
+#include <vector>
+
+using namespace syncnorm;
+
+// begin: types
+using master_type = sync_master_actor<double, double>;
+using pipe_type = slave_pipe<double, double>;
+// end: types
+
+// One write for a line: several actors print.
+void print(const std::string& line) {
+  std::cout << line + "\n" << std::flush;
+}
+
+// begin: callback
+// Called once a round with the master's message first, then the slaves' in the
+// order of their identifiers; returns one reply for each.
+std::vector<identified<double>> mean(std::span<identified<double>> messages) {
+  double sum = 0;
+  for (const auto& x : messages.subspan(1)) // the master only leads
+    sum += x.message;
+  std::vector<identified<double>> replies;
+  for (const auto& x : messages)
+    replies.push_back(
+        {x.identifier, sum / static_cast<double>(messages.size() - 1)});
+  return replies;
+}
+// end: callback
+
+// begin: slave
+// A slave: registers, then sends a number into each round and goes on when the
+// reply comes. It never blocks a worker of CAF's.
+class slave : public caf::event_based_actor {
+public:
+  slave(caf::actor_config& config, master_type master, std::int64_t identifier,
+        std::shared_ptr<future_result<bool>> registered)
+      : caf::event_based_actor{config},
+        master_{std::move(master)},
+        identifier_{identifier},
+        registered_{std::move(registered)} {}
+
+  caf::behavior make_behavior() override {
+    register_slave(this, master_, identifier_)
+        .then([this](const slave_ticket& ticket) {
+          pipe_.emplace(master_, ticket);
+          std::ignore = registered_->put(true);
+          run();
+        });
+    return {[](caf::unit_t) {}}; // takes replies only
+  }
+
+private:
+  void run() {
+    if (++round_ == 2 && identifier_ == 2)
+      return quit(caf::exit_reason::kill); // what a crash looks like
+    pipe_->run_slave(this, static_cast<double>(identifier_))
+        .then(
+            [this](double value) {
+              std::ostringstream line;
+              line << "replica " << identifier_ << " of 4 has " << value;
+              print(line.str());
+              run();
+            },
+            [this](const caf::error& reason) {
+              print("replica " + std::to_string(identifier_) + ": "
+                    + describe(reason));
+            });
+  }
+  // end: slave
+
+  master_type master_;
+  std::int64_t identifier_;
+  std::shared_ptr<future_result<bool>> registered_;
+  std::optional<pipe_type> pipe_;
+  int round_ = 0;
+};
+
+void caf_main(caf::actor_system& system) {
+  // begin: spawn
+  auto master =
+      spawn_sync_master<double, double>(system, {.layer = "bn1"}, mean);
+  for (int identifier = 1; identifier <= 4; ++identifier) {
+    auto registered = std::make_shared<future_result<bool>>();
+    system.spawn<slave>(master, identifier, registered);
+    registered->get();
+  }
+  caf::scoped_actor self{system};
+  for (int round = 1; round <= 2; ++round)
+    run_master(self, master, 0.0)
+        .receive([](double) {},
+                 [](const caf::error& x) { print("owner: " + describe(x)); });
+  // end: spawn
+  caf::anon_send_exit(master, caf::exit_reason::user_shutdown);
+}
+
+CAF_MAIN(caf::id_block::syncnorm)

@@ -1,0 +1,342 @@
+#include "trainer/model/engine.hpp"
+
+#include "trainer/failure.hpp"
+#include "trainer/input/batch.hpp"
+#include "trainer/model/archive.hpp"
+#include "trainer/model/network.hpp"
+
+#include "syncnorm/nn/synchronize.hpp"
+
+#include <ATen/autocast_mode.h>
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <torch/cuda.h>
+#include <torch/nn/modules/batchnorm.h>
+
+#include <bit>
+#include <cstring>
+#include <utility>
+
+namespace syncnorm::train {
+
+namespace {
+
+using torch::Tensor;
+
+constexpr std::size_t evaluation_batch = 256;
+
+std::int64_t signed_of(std::size_t x) {
+  return static_cast<std::int64_t>(x);
+}
+
+torch::Device device_of(const device& where) {
+  if (where.type == device_type::cpu)
+    return torch::kCPU;
+  auto gpus = engine::count_gpus();
+  if (static_cast<std::size_t>(where.index) >= gpus)
+    throw failure{fmt::format("--devices: {} is not there: libtorch sees {} "
+                              "GPU{}",
+                              to_string(where), gpus, gpus == 1 ? "" : "s")};
+  return {torch::kCUDA, static_cast<c10::DeviceIndex>(where.index)};
+}
+
+/// While it lives, convolutions and linear layers of this thread compute in
+/// bfloat16, from float32 weights.
+class bf16_scope {
+public:
+  bf16_scope(bool on, const torch::Device& where) : on_{on} {
+    if (!on_)
+      return;
+    at::autocast::increment_nesting();
+    if (where.is_cpu()) {
+      at::autocast::set_autocast_cpu_dtype(torch::kBFloat16);
+      at::autocast::set_cpu_enabled(true);
+    } else {
+      at::autocast::set_autocast_gpu_dtype(torch::kBFloat16);
+      at::autocast::set_enabled(true);
+    }
+  }
+
+  bf16_scope(const bf16_scope&) = delete;
+  bf16_scope& operator=(const bf16_scope&) = delete;
+
+  ~bf16_scope() {
+    if (!on_)
+      return;
+    // Weights were cast once for the scope; they change after it.
+    if (at::autocast::decrement_nesting() == 0)
+      at::autocast::clear_cache();
+    at::autocast::set_cpu_enabled(false);
+    at::autocast::set_enabled(false);
+  }
+
+private:
+  bool on_;
+};
+
+bool is_norm(const torch::nn::Module& layer) {
+  return dynamic_cast<const torch::nn::BatchNorm1dImpl*>(&layer)
+         || dynamic_cast<const torch::nn::BatchNorm2dImpl*>(&layer);
+}
+
+/// FNV-1a on 64-bit words; a last word is filled with zeros.
+std::uint64_t hash_bytes(std::uint64_t hash, const char* data,
+                         std::size_t size) {
+  for (std::size_t at = 0; at < size; at += sizeof hash) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, data + at, std::min(sizeof word, size - at));
+    hash = (hash ^ word) * 0x100000001b3U;
+  }
+  return hash;
+}
+
+std::uint64_t hash_tensor(std::uint64_t hash, const Tensor& x) {
+  auto host = x.detach().to(torch::kCPU).contiguous();
+  return hash_bytes(hash, static_cast<const char*>(host.data_ptr()),
+                    host.nbytes());
+}
+
+template <class T>
+flat_array to_flat(const Tensor& x) {
+  const auto* data = x.data_ptr<T>();
+  return flat_array{std::vector<T>(data, data + x.numel())};
+}
+
+template <class T>
+void descend_as(const sgd_settings& how, const Tensor& weights,
+                const Tensor& velocity, const flat_array& gradient) {
+  auto n = static_cast<std::size_t>(weights.numel());
+  const auto& values = gradient.get<T>();
+  if (values.size() != n)
+    throw failure{fmt::format("gradient: expected {} values, found {}", n,
+                              values.size())};
+  sgd_step<T>(how, {weights.data_ptr<T>(), n}, {velocity.data_ptr<T>(), n},
+              values.view());
+}
+
+} // namespace
+
+struct engine::implementation {
+  settings options;
+  dataset_ptr data;
+  torch::Device where;
+  torch::ScalarType type;
+  network_ptr model;
+  /// All weights in one row, on the host, and the optimizer's state.
+  Tensor weights;
+  Tensor velocity;
+  Tensor gradient;
+
+  implementation(const settings& how, const device& device, dataset_ptr shared)
+      : options{how},
+        data{std::move(shared)},
+        where{device_of(device)},
+        type{how.precision == precision_kind::f64 ? torch::kFloat64
+                                                  : torch::kFloat32},
+        model{make_network(how.model, how.norm, data->training.shape)} {
+    initialize(*model, how.seed);
+    std::int64_t count = 0;
+    for (const auto& x : model->parameters())
+      count += x.numel();
+    velocity = torch::zeros({count}, type);
+    gradient = torch::zeros({count}, type);
+    weights = torch::zeros({count}, type);
+    move_model();
+    collect_weights();
+  }
+
+  /// Brings the model to the device and its values to the type; the counters
+  /// of batches stay integers, which `Module::to` would not leave them.
+  void move_model() {
+    torch::NoGradGuard no_grad;
+    auto move = [this](Tensor& x) {
+      x.set_data(x.is_floating_point() ? x.to(where, type) : x.to(where));
+    };
+    for (auto& x : model->parameters())
+      move(x);
+    for (auto& x : model->buffers())
+      move(x);
+  }
+
+  /// Calls `f` with each parameter and its place in a row of all of them.
+  template <class F>
+  void for_each_weight(const Tensor& row, F f) const {
+    std::int64_t at = 0;
+    for (auto& x : model->parameters()) {
+      f(x, row.narrow(0, at, x.numel()).view(x.sizes()));
+      at += x.numel();
+    }
+  }
+
+  void collect_weights() {
+    torch::NoGradGuard no_grad;
+    for_each_weight(weights,
+                    [](const Tensor& x, Tensor place) { place.copy_(x); });
+  }
+
+  void spread_weights() {
+    torch::NoGradGuard no_grad;
+    for_each_weight(weights,
+                    [](Tensor& x, const Tensor& place) { x.copy_(place); });
+  }
+
+  void collect_gradient() {
+    torch::NoGradGuard no_grad;
+    for_each_weight(gradient, [](const Tensor& x, Tensor place) {
+      if (x.grad().defined())
+        place.copy_(x.grad());
+      else
+        place.zero_();
+    });
+  }
+
+  void set_training(bool on) {
+    model->train(on);
+    if (options.norm == norm_kind::frozen)
+      for (auto& layer : model->modules(false))
+        if (is_norm(*layer))
+          layer->eval();
+  }
+
+  /// Normalized images, shape (N, C, H, W), and their labels, shape (N, 1).
+  /// @param pick gives index and shift of the i-th of `count` samples.
+  template <class Pick>
+  std::pair<Tensor, Tensor> load(const labelled_images& from, std::size_t count,
+                                 Pick pick) const {
+    const auto& shape = from.shape;
+    auto images =
+        torch::empty({signed_of(count), signed_of(shape.channels),
+                      signed_of(shape.height), signed_of(shape.width)},
+                     torch::kFloat32);
+    auto labels = torch::empty({signed_of(count), 1}, torch::kInt64);
+    std::span pixels{images.data_ptr<float>(), count * shape.size()};
+    for (std::size_t i = 0; i < count; ++i) {
+      auto [sample, shift] = pick(i);
+      normalize_image(*data, from, sample, shift,
+                      pixels.subspan(i * shape.size(), shape.size()));
+      labels.data_ptr<std::int64_t>()[i] = from.labels[sample];
+    }
+    return {images.to(where, type), labels.to(where)};
+  }
+
+  /// Shape (N, classes), in the type of the weights.
+  Tensor log_probabilities(const Tensor& images) {
+    bf16_scope scope{options.precision == precision_kind::bf16, where};
+    return model->forward(images).to(type).log_softmax(1);
+  }
+};
+
+engine::engine(const settings& options, const device& where, dataset_ptr data)
+    : self_{std::make_unique<implementation>(options, where, std::move(data))} {
+}
+
+engine::engine(engine&& other) noexcept = default;
+
+engine::~engine() = default;
+
+void engine::prepare_thread() {
+  at::set_num_threads(1);
+}
+
+std::size_t engine::count_gpus() {
+  return torch::cuda::is_available()
+             ? static_cast<std::size_t>(torch::cuda::device_count())
+             : 0;
+}
+
+void engine::synchronize(caf::actor_system& system,
+                         std::span<const std::unique_ptr<engine>> engines) {
+  if (engines.size() < 2 || engines[0]->self_->options.norm != norm_kind::sync)
+    return;
+  std::vector<network_ptr> models;
+  for (const auto& x : engines)
+    models.push_back(x->self_->model);
+  nn::synchronize(system, models);
+}
+
+std::size_t engine::size() const noexcept {
+  return static_cast<std::size_t>(self_->weights.numel());
+}
+
+gradient_part engine::differentiate(std::span<const std::uint32_t> samples,
+                                    std::size_t batch, std::uint64_t epoch) {
+  gradient_part result;
+  // Only a synchronized layer needs a replica that has nothing to show.
+  if (samples.empty() && self_->options.norm != norm_kind::sync)
+    return result;
+  self_->set_training(true);
+  self_->model->zero_grad();
+  auto pick = [&](std::size_t i) {
+    const auto& how = self_->options;
+    return std::pair{samples[i],
+                     shift_of(how.shift, how.seed, epoch, samples[i])};
+  };
+  auto [images, labels] =
+      self_->load(self_->data->training, samples.size(), pick);
+  auto loss = -self_->log_probabilities(images).gather(1, labels).sum()
+              / static_cast<double>(batch);
+  loss.backward();
+  self_->collect_gradient();
+  result.loss = loss.item<double>();
+  result.gradient = self_->type == torch::kFloat64
+                        ? to_flat<double>(self_->gradient)
+                        : to_flat<float>(self_->gradient);
+  return result;
+}
+
+void engine::descend(const sgd_settings& how, const flat_array& gradient) {
+  if (self_->type == torch::kFloat64)
+    descend_as<double>(how, self_->weights, self_->velocity, gradient);
+  else
+    descend_as<float>(how, self_->weights, self_->velocity, gradient);
+  self_->spread_weights();
+}
+
+evaluation engine::evaluate(std::size_t begin, std::size_t end) {
+  torch::NoGradGuard no_grad;
+  self_->set_training(false);
+  evaluation result;
+  for (auto at = begin; at < end; at += evaluation_batch) {
+    auto n = std::min(evaluation_batch, end - at);
+    auto pick = [at](std::size_t i) {
+      return std::pair{at + i, image_shift{}};
+    };
+    auto [images, labels] = self_->load(self_->data->held_out, n, pick);
+    auto scores = self_->log_probabilities(images);
+    auto hits = scores.argmax(1, true).eq(labels).sum();
+    result.samples += n;
+    result.correct += static_cast<std::uint64_t>(hits.item<std::int64_t>());
+    result.loss -= scores.gather(1, labels).sum().item<double>();
+  }
+  return result;
+}
+
+std::uint64_t engine::hash() const {
+  std::uint64_t hash = 0xcbf29ce484222325U;
+  for (const auto& x : self_->model->parameters())
+    hash = hash_tensor(hash, x);
+  if (self_->options.norm != norm_kind::local)
+    for (const auto& x : self_->model->buffers())
+      hash = hash_tensor(hash, x);
+  return hash_tensor(hash, self_->velocity);
+}
+
+std::string engine::save(const std::string& state) const {
+  return pack(*self_->model, self_->velocity, state);
+}
+
+void engine::load(const std::string& content, const std::string& file) {
+  unpack(content, file, *self_->model, self_->velocity);
+  self_->move_model();
+  self_->collect_weights();
+}
+
+void engine::give_up(const std::string& why) noexcept {
+  try {
+    nn::give_up(*self_->model, why);
+  } catch (const std::exception&) {
+    // The others find out by their deadline.
+  }
+}
+
+} // namespace syncnorm::train

@@ -1,0 +1,86 @@
+#pragma once
+
+#include "trainer/input/dataset.hpp"
+#include "trainer/plan/settings.hpp"
+#include "trainer/plan/sgd.hpp"
+#include "trainer/run/messages.hpp"
+
+#include "syncnorm/device.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace syncnorm::train {
+
+/// What one replica computes with: its copy of the model on its device, and of
+/// the optimizer. Knows nothing of messages; uses libtorch, which this header
+/// hides. One thread uses it at a time. Errors are `failure` with one line, or
+/// `syncnorm::error` from a synchronized layer.
+class engine {
+public:
+  /// Builds the model and gives it the weights that follow from the seed.
+  /// @throws failure if the device is not there.
+  engine(const settings& options, const device& where, dataset_ptr data);
+  engine(engine&& other) noexcept;
+  ~engine();
+
+  /// Call once on the thread that will use this engine: one thread computes,
+  /// the replicas are what runs in parallel.
+  static void prepare_thread();
+
+  /// Number of GPUs that libtorch can use.
+  static std::size_t count_gpus();
+
+  /// Joins the batch-norm layers of all replicas, if they are synchronized.
+  /// @param engines one for each replica, in the replicas' order.
+  static void synchronize(caf::actor_system& system,
+                          std::span<const std::unique_ptr<engine>> engines);
+
+  /// Number of weights.
+  [[nodiscard]] std::size_t size() const noexcept;
+
+  /// Loss and gradient of some samples of the training part.
+  /// @param samples their indices; none: the replica only takes part in the
+  ///                exchange of statistics.
+  /// @param batch samples of the whole batch, by which both are divided.
+  /// @param epoch   decides how the images are moved.
+  gradient_part differentiate(std::span<const std::uint32_t> samples,
+                              std::size_t batch, std::uint64_t epoch);
+
+  /// Takes one step down the gradient of the whole batch.
+  void descend(const sgd_settings& settings, const flat_array& gradient);
+
+  /// Held-out samples [begin, end), in evaluation mode.
+  evaluation evaluate(std::size_t begin, std::size_t end);
+
+  /// Hash (FNV-1a, 64 bits, of 64-bit words) of the weights as they are on the
+  /// device, of the optimizer's state, and of the running statistics unless the
+  /// norm is local.
+  [[nodiscard]] std::uint64_t hash() const;
+
+  /// A checkpoint's content: model and optimizer, and `state` as it is.
+  [[nodiscard]] std::string save(const std::string& state) const;
+
+  /// Takes over model and optimizer of a checkpoint's content.
+  /// @throws failure that names `file` if it is of another model.
+  void load(const std::string& content, const std::string& file);
+
+  /// Tells the other replicas, which may wait in a synchronized layer, that
+  /// this one does not come.
+  void give_up(const std::string& why) noexcept;
+
+private:
+  struct implementation;
+  std::unique_ptr<implementation> self_;
+};
+
+/// The `state` that a checkpoint was saved with.
+/// @throws failure that names `file` if it is not the content of a checkpoint.
+[[nodiscard]] std::string read_state(const std::string& content,
+                                     const std::string& file);
+
+} // namespace syncnorm::train

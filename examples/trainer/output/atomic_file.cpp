@@ -1,0 +1,117 @@
+#include "trainer/output/atomic_file.hpp"
+
+#include "trainer/failure.hpp"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+
+namespace syncnorm::train {
+
+namespace {
+
+using std::filesystem::path;
+
+[[noreturn]] void fail(const path& file, const char* what, int code) {
+  throw failure{
+      fmt::format("{}: {}: {}", file.string(), what, std::strerror(code))};
+}
+
+/// An open file that is closed at the end of its scope.
+class descriptor {
+public:
+  explicit descriptor(int number) : number_{number} {}
+
+  descriptor(const descriptor&) = delete;
+  descriptor& operator=(const descriptor&) = delete;
+
+  ~descriptor() {
+    if (number_ >= 0)
+      ::close(number_);
+  }
+
+  [[nodiscard]] int number() const noexcept {
+    return number_;
+  }
+
+private:
+  int number_;
+};
+
+/// @returns 0, or the system's error code.
+int write_and_flush(const path& file, std::string_view content) {
+  descriptor out{
+      ::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)};
+  if (out.number() < 0)
+    return errno;
+  while (!content.empty()) {
+    auto n = ::write(out.number(), content.data(), content.size());
+    if (n < 0 && errno == EINTR)
+      continue;
+    if (n < 0)
+      return errno;
+    content.remove_prefix(static_cast<std::size_t>(n));
+  }
+  return ::fsync(out.number()) == 0 ? 0 : errno;
+}
+
+/// The rename itself reaches the disk only with its folder. File systems that
+/// cannot flush a folder say EINVAL.
+void flush_folder(const path& folder) {
+  descriptor in{::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+  if (in.number() < 0 || (::fsync(in.number()) != 0 && errno != EINVAL))
+    fail(folder, "cannot be flushed", errno);
+}
+
+} // namespace
+
+void write_atomically(const path& file, std::string_view content) {
+  auto temporary = file;
+  temporary += ".tmp";
+  if (auto code = write_and_flush(temporary, content); code != 0) {
+    ::unlink(temporary.c_str());
+    fail(file, "cannot be written", code);
+  }
+  if (::rename(temporary.c_str(), file.c_str()) != 0) {
+    auto code = errno;
+    ::unlink(temporary.c_str());
+    fail(file, "cannot be replaced", code);
+  }
+  flush_folder(file.has_parent_path() ? file.parent_path() : path{"."});
+}
+
+std::string read_whole(const path& file) {
+  descriptor in{::open(file.c_str(), O_RDONLY | O_CLOEXEC)};
+  if (in.number() < 0)
+    fail(file, "cannot be opened", errno);
+  std::string result;
+  for (;;) {
+    constexpr std::size_t step = std::size_t{1} << 20;
+    auto size = result.size();
+    result.resize(size + step);
+    auto n = ::read(in.number(), result.data() + size, step);
+    if (n < 0 && errno != EINTR)
+      fail(file, "cannot be read", errno);
+    result.resize(size + static_cast<std::size_t>(n > 0 ? n : 0));
+    if (n == 0)
+      return result;
+  }
+}
+
+void require_writable_folder(const path& folder) {
+  std::error_code code;
+  std::filesystem::create_directories(folder, code);
+  if (code)
+    fail(folder, "cannot be made", code.value());
+  if (!std::filesystem::is_directory(folder))
+    fail(folder, "cannot be used", ENOTDIR);
+  if (::access(folder.c_str(), W_OK | X_OK) != 0)
+    fail(folder, "cannot be written to", errno);
+}
+
+} // namespace syncnorm::train

@@ -1,0 +1,45 @@
+#pragma once
+
+#include "trainer/output/event_file.hpp"
+#include "trainer/output/metrics_file.hpp"
+#include "trainer/plan/settings.hpp"
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace syncnorm::train {
+
+/// What a run leaves for later: metrics, event files and a chart, as far as the
+/// options ask for them.
+class report {
+public:
+  /// Opens the files.
+  /// @param step the step that the run goes on from; rows of an earlier run up
+  ///             to there are kept with `--resume`.
+  /// @throws failure that names the file.
+  report(const settings& options, std::uint64_t step);
+
+  /// Adds a step or an epoch.
+  /// @throws failure, for example if the disk is full.
+  void add(const metrics_row& row);
+
+  /// Draws the chart, loss and accuracy over the steps and epochs, beside the
+  /// metrics (the file's name with .svg) or in the log folder (chart.svg).
+  /// @returns where; nothing if there is neither.
+  /// @throws failure that names the file.
+  std::optional<std::filesystem::path> finish();
+
+private:
+  [[nodiscard]] std::optional<std::filesystem::path> chart_path() const;
+
+  std::string metrics_path_;
+  std::string log_folder_;
+  std::vector<metrics_row> rows_;
+  std::optional<metrics_file> metrics_;
+  std::optional<event_file> events_;
+};
+
+} // namespace syncnorm::train

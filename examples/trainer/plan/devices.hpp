@@ -1,0 +1,29 @@
+#pragma once
+
+#include "syncnorm/device.hpp"
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace syncnorm::train {
+
+/// More replicas than this in one process are a typing error.
+inline constexpr std::size_t max_replicas = 1024;
+
+/// Reads a list of devices, one for each replica: `cuda:0,cuda:1`, `cpu,cuda`,
+/// and `cpu*4` for four times the same. CPU devices are numbered as they come:
+/// `cpu:0`, `cpu:1`, …
+/// @throws failure that names the item that is wrong.
+[[nodiscard]] std::vector<device> parse_devices(std::string_view text);
+
+/// The devices of a run that names none: every one of `gpus` GPUs, else one
+/// replica for each of `cores` cores up to four.
+[[nodiscard]] std::vector<device> default_devices(std::size_t gpus,
+                                                  std::size_t cores);
+
+/// Returns `"cpu:0, cpu:1, cuda:0"`.
+[[nodiscard]] std::string list_devices(const std::vector<device>& devices);
+
+} // namespace syncnorm::train

@@ -1,0 +1,30 @@
+#pragma once
+
+#include "trainer/plan/epoch_order.hpp"
+
+#include <cstddef>
+
+namespace syncnorm::train {
+
+/// How an epoch is cut into batches: all of `batch` samples, the last one
+/// smaller, or greater by one: a single sample that is left over is joined to
+/// the batch before it, since it has no variance by itself.
+struct epoch_plan {
+  std::size_t samples = 0;
+  std::size_t batch = 0;
+
+  /// Number of batches of an epoch.
+  [[nodiscard]] std::size_t steps() const noexcept {
+    auto rest = samples % batch;
+    auto whole = samples / batch;
+    return whole + (rest > 1 || whole == 0 ? 1 : 0);
+  }
+
+  /// The batch that begins at `position`.
+  [[nodiscard]] position_range batch_at(std::size_t position) const noexcept {
+    auto last = position / batch + 1 >= steps();
+    return {position, last ? samples : position + batch};
+  }
+};
+
+} // namespace syncnorm::train

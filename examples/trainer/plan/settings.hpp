@@ -1,0 +1,79 @@
+#pragma once
+
+#include "trainer/plan/schedule.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace syncnorm::train {
+
+enum class model_kind : std::uint8_t { mlp = 0, cnn = 1, resnet = 2 };
+
+enum class norm_kind : std::uint8_t {
+  /// Batch norm over the batches of all replicas.
+  sync = 0,
+  /// Each replica normalizes by its own samples alone.
+  local = 1,
+  /// Normalizes by the running statistics, which do not change.
+  frozen = 2,
+};
+
+enum class precision_kind : std::uint8_t {
+  f32 = 0,
+  f64 = 1,
+  /// Activations in bfloat16, weights and gradients in float32.
+  bf16 = 2,
+};
+
+/// The options of the program after reading; docs/trainer.md describes them.
+struct settings {
+  // -- what is trained --------------------------------------------------------
+  std::string data;
+  model_kind model = model_kind::cnn;
+  norm_kind norm = norm_kind::sync;
+  precision_kind precision = precision_kind::f32;
+  /// Empty: `default_devices`.
+  std::string devices;
+
+  // -- how --------------------------------------------------------------------
+  /// Samples of one step, over all replicas.
+  std::size_t batch = 64;
+  std::size_t epochs = 15;
+  double rate = 0.05;
+  double momentum = 0.9;
+  double weight_decay = 5e-4;
+  schedule_kind schedule = schedule_kind::cosine;
+  std::uint64_t seed = 1;
+  /// Training images are moved at random by up to so many pixels each way.
+  std::size_t shift = 1;
+
+  // -- what comes out ---------------------------------------------------------
+  std::string metrics;
+  std::string logdir;
+  /// Folder of checkpoints; empty: none are written.
+  std::string checkpoint;
+  /// Steps from one checkpoint to the next; 0: one after each epoch.
+  std::size_t every = 0;
+  bool resume = false;
+  /// Checkpoint of which to print the accuracy, instead of training.
+  std::string eval;
+
+  /// @throws failure for a number that is out of range, or options that do not
+  ///         go together.
+  void validate() const;
+};
+
+[[nodiscard]] std::string to_string(model_kind kind);
+[[nodiscard]] std::string to_string(norm_kind kind);
+[[nodiscard]] std::string to_string(precision_kind kind);
+[[nodiscard]] std::string to_string(schedule_kind kind);
+
+/// Read what `to_string` returns.
+/// @throws failure that names the option, the choices and what was found.
+[[nodiscard]] model_kind parse_model(const std::string& text);
+[[nodiscard]] norm_kind parse_norm(const std::string& text);
+[[nodiscard]] precision_kind parse_precision(const std::string& text);
+[[nodiscard]] schedule_kind parse_schedule(const std::string& text);
+
+} // namespace syncnorm::train

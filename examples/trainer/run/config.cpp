@@ -1,0 +1,81 @@
+#include "trainer/run/config.hpp"
+
+#include "trainer/failure.hpp"
+#include "trainer/run/error_text.hpp"
+#include "trainer/run/messages.hpp"
+
+#include "syncnorm/errors.hpp"
+#include "syncnorm/message_types.hpp"
+
+#include <fmt/format.h>
+
+namespace syncnorm::train {
+
+namespace {
+
+// Members in CAF 0.17, member functions in 1.x.
+
+template <class Config>
+bool printed_help(const Config& x) {
+  if constexpr (requires { x.helptext_printed(); })
+    return x.helptext_printed();
+  else
+    return x.cli_helptext_printed;
+}
+
+template <class Config>
+std::string first_leftover(const Config& x) {
+  if constexpr (requires { x.remainder(); })
+    return x.remainder().empty() ? std::string{} : x.remainder()[0];
+  else
+    return x.remainder.empty() ? std::string{} : x.remainder[0];
+}
+
+} // namespace
+
+config::config() {
+  detail::add_types<caf::id_block::syncnorm, caf::id_block::syncnorm_train>(
+      *this);
+  options_.data = SYNCNORM_TRAIN_DATA;
+  opt_group{custom_options_, "global"}
+      .add(options_.data, "data", "folder of the data set (IDX or CIFAR-10)")
+      .add(options_.devices, "devices",
+           "one replica each, e.g. cpu*4 or cuda:0,cuda:1")
+      .add(model_, "model", "mlp, cnn or resnet")
+      .add(norm_, "norm", "batch norm: sync, local or frozen")
+      .add(precision_, "precision", "f32, f64 or bf16")
+      .add(options_.batch, "batch", "samples of a step, over all replicas")
+      .add(options_.epochs, "epochs", "how often to show each sample")
+      .add(options_.rate, "lr", "learning rate")
+      .add(options_.momentum, "momentum", "of gradient descent")
+      .add(options_.weight_decay, "weight-decay", "of gradient descent")
+      .add(schedule_, "schedule",
+           "of the learning rate: constant, cosine, step")
+      .add(options_.seed, "seed", "of the first weights and the order")
+      .add(options_.shift, "shift", "moves training images by up to N pixels")
+      .add(options_.metrics, "metrics", "CSV file, one row a step and an epoch")
+      .add(options_.logdir, "logdir", "folder for TensorBoard's event files")
+      .add(options_.checkpoint, "checkpoint", "folder of the checkpoint")
+      .add(options_.every, "every", "steps between checkpoints, 0: each epoch")
+      .add(options_.resume, "resume", "go on from the checkpoint")
+      .add(options_.eval, "eval", "print the accuracy of this checkpoint");
+}
+
+std::optional<settings> config::read(int argc, char** argv) {
+  if (auto problem = parse(argc, argv))
+    throw failure{first_line(describe(problem)) + "; --help lists the options"};
+  if (printed_help(*this))
+    return std::nullopt;
+  if (auto leftover = first_leftover(*this); !leftover.empty())
+    throw failure{fmt::format("unknown argument \"{}\"; --help lists the "
+                              "options",
+                              leftover)};
+  options_.model = parse_model(model_);
+  options_.norm = parse_norm(norm_);
+  options_.precision = parse_precision(precision_);
+  options_.schedule = parse_schedule(schedule_);
+  options_.validate();
+  return options_;
+}
+
+} // namespace syncnorm::train

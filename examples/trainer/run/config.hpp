@@ -1,0 +1,32 @@
+#pragma once
+
+#include "trainer/plan/settings.hpp"
+
+#include "syncnorm/detail/caf_compat.hpp"
+
+#include <optional>
+#include <string>
+
+namespace syncnorm::train {
+
+/// CAF's configuration with the trainer's options, from the command line and a
+/// configuration file (`--config-file`).
+class config : public caf::actor_system_config {
+public:
+  config();
+
+  /// Reads the command line.
+  /// @returns the options, checked; nothing if the help text was printed
+  ///          instead.
+  /// @throws failure in one line.
+  std::optional<settings> read(int argc, char** argv);
+
+private:
+  settings options_;
+  std::string model_ = "cnn";
+  std::string norm_ = "sync";
+  std::string precision_ = "f32";
+  std::string schedule_ = "cosine";
+};
+
+} // namespace syncnorm::train

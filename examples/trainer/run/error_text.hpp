@@ -1,0 +1,20 @@
+#pragma once
+
+#include "syncnorm/detail/caf_compat.hpp"
+
+#include <string>
+
+namespace syncnorm::train {
+
+/// What an error says to the user, in one line: the text that its sender gave
+/// it, or what CAF prints.
+[[nodiscard]] std::string text_of(const caf::error& reason);
+
+/// Whether somebody else is at fault: the error of a round that failed, and not
+/// of the replica that it comes from.
+[[nodiscard]] bool is_consequence(const caf::error& reason);
+
+/// The first line of `text`: libtorch's texts go on with a stack trace.
+[[nodiscard]] std::string first_line(const std::string& text);
+
+} // namespace syncnorm::train

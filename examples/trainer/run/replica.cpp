@@ -1,0 +1,217 @@
+#include "trainer/run/replica.hpp"
+
+#include "trainer/failure.hpp"
+#include "trainer/output/atomic_file.hpp"
+#include "trainer/plan/epoch_order.hpp"
+#include "trainer/run/error_text.hpp"
+#include "trainer/run/gradient_exchange.hpp"
+
+#include "syncnorm/errors.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <ctime>
+#include <optional>
+#include <string>
+#include <utility>
+
+namespace syncnorm::train {
+
+namespace {
+
+using clock = std::chrono::steady_clock;
+
+double seconds_since(clock::time_point start) {
+  std::chrono::duration<double> time = clock::now() - start;
+  return time.count();
+}
+
+/// Time in which the calling thread has run, in seconds.
+double thread_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec)
+         + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+template <class T>
+bool all_finite(const shared_array<T>& values) {
+  T witness = 0;
+  for (auto x : values)
+    witness += 0 * x;
+  return witness == 0;
+}
+
+bool is_finite(const gradient_part& part) {
+  return std::isfinite(part.loss) && all_finite(part.gradient.f32)
+         && all_finite(part.gradient.f64);
+}
+
+/// A replica's place among the others.
+struct replica_place {
+  std::size_t index = 0;
+  std::size_t replicas = 1;
+  device where;
+};
+
+/// What a replica actor owns.
+struct replica_parts {
+  settings options;
+  replica_place place;
+  dataset_ptr data;
+  std::unique_ptr<engine> machine;
+  std::unique_ptr<gradient_exchange> gradients;
+};
+
+using parts_ptr = std::shared_ptr<replica_parts>;
+
+/// The actor. It has a thread of its own, on which it computes and waits for
+/// the other replicas, always with a deadline.
+class replica : public replica_actor::base {
+public:
+  replica(caf::actor_config& config, parts_ptr parts)
+      : replica_actor::base{config},
+        parts_{std::move(parts)} {}
+
+  const char* name() const override {
+    return "syncnorm.train.replica";
+  }
+
+  void on_exit() override {
+    parts_.reset();
+  }
+
+  behavior_type make_behavior() override {
+    return {
+        [this](step_atom, const step_plan& plan) -> caf::result<step_report> {
+          return guarded([&] { return step(plan); });
+        },
+        [this](evaluate_atom, std::uint64_t begin,
+               std::uint64_t end) -> caf::result<evaluation> {
+          return guarded([&] { return parts_->machine->evaluate(begin, end); });
+        },
+        [this](hash_atom) -> caf::result<std::uint64_t> {
+          return guarded([&] { return parts_->machine->hash(); });
+        },
+        [this](save_atom, const std::string& file,
+               const std::string& state) -> caf::result<void> {
+          return guarded(
+              [&] { write_atomically(file, parts_->machine->save(state)); });
+        },
+        [this](load_atom, const std::string& file) -> caf::result<void> {
+          return guarded(
+              [&] { parts_->machine->load(read_whole(file), file); });
+        },
+    };
+  }
+
+private:
+  /// The handler's edge: answers what `f` returns or, in one line, why it
+  /// threw. Then this replica takes part no more, and says so to the others.
+  template <class F>
+  auto guarded(F f) -> caf::result<decltype(f())> {
+    if (!prepared_)
+      engine::prepare_thread();
+    prepared_ = true;
+    try {
+      if constexpr (std::is_void_v<decltype(f())>) {
+        f();
+        return caf::unit;
+      } else {
+        return f();
+      }
+    } catch (const error& x) {
+      return leave(x.code(), x.what());
+    } catch (const std::exception& x) {
+      return leave(errc::invalid_argument, x.what());
+    }
+  }
+
+  caf::error leave(errc code, const std::string& what) {
+    auto why =
+        fmt::format("replica {}: {}", parts_->place.index, first_line(what));
+    parts_->machine->give_up(why);
+    parts_->gradients->give_up(why);
+    return make_error(code, why);
+  }
+
+  step_report step(const step_plan& plan) {
+    auto start = clock::now();
+    auto running = thread_seconds();
+    step_report report;
+    auto part = parts_->machine->differentiate(
+        samples_of(plan), plan.end - plan.begin, plan.epoch);
+    auto before = clock::now();
+    auto sum = parts_->gradients->run(part);
+    auto exchange = seconds_since(before);
+    report.averaging = sum.seconds;
+    report.loss = sum.loss;
+    const auto& options = parts_->options;
+    if (sum.finite)
+      parts_->machine->descend(
+          {plan.learning_rate, options.momentum, options.weight_decay},
+          sum.gradient);
+    else
+      report.finite = is_finite(part);
+    report.seconds = seconds_since(start);
+    report.waiting =
+        std::max(0.0, on_cpu() ? report.seconds - (thread_seconds() - running)
+                               : exchange - report.averaging);
+    return report;
+  }
+
+  [[nodiscard]] bool on_cpu() const noexcept {
+    return parts_->place.where.type == device_type::cpu;
+  }
+
+  std::span<const std::uint32_t> samples_of(const step_plan& plan) {
+    if (!order_ || order_epoch_ != plan.epoch) {
+      order_.emplace(parts_->data->training.size(), parts_->options.seed,
+                     plan.epoch);
+      order_epoch_ = plan.epoch;
+    }
+    auto shard = shard_of({plan.begin, plan.end}, parts_->place.replicas,
+                          parts_->place.index);
+    return order_->range(shard.begin, shard.end);
+  }
+
+  parts_ptr parts_;
+  std::optional<epoch_order> order_;
+  std::uint64_t order_epoch_ = 0;
+  bool prepared_ = false;
+};
+
+} // namespace
+
+std::vector<replica_actor> spawn_replicas(caf::actor_system& system,
+                                          const settings& options,
+                                          const std::vector<device>& devices,
+                                          const dataset_ptr& data) {
+  // What is made here is computed on the calling thread.
+  engine::prepare_thread();
+  std::vector<std::unique_ptr<engine>> machines;
+  for (const auto& where : devices)
+    machines.push_back(std::make_unique<engine>(options, where, data));
+  engine::synchronize(system, machines);
+  std::vector<replica_actor> result;
+  gradient_master master;
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    auto gradients =
+        i == 0 ? std::make_unique<gradient_exchange>(system)
+               : std::make_unique<gradient_exchange>(system, master, i);
+    master = gradients->master();
+    result.push_back(
+        system.spawn<replica, caf::detached>(std::make_shared<replica_parts>(
+            replica_parts{options,
+                          {i, devices.size(), devices[i]},
+                          data,
+                          std::move(machines[i]),
+                          std::move(gradients)})));
+  }
+  return result;
+}
+
+} // namespace syncnorm::train

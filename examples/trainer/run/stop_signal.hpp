@@ -1,0 +1,12 @@
+#pragma once
+
+namespace syncnorm::train {
+
+/// From now on the first Ctrl-C (SIGINT, or SIGTERM) asks the program to stop
+/// after the current step; the second ends it at once.
+void catch_stop_signals();
+
+/// Whether it was asked.
+[[nodiscard]] bool stop_requested() noexcept;
+
+} // namespace syncnorm::train

@@ -1,0 +1,219 @@
+#include "trainer/run/trainer.hpp"
+
+#include "trainer/failure.hpp"
+#include "trainer/model/engine.hpp"
+#include "trainer/output/atomic_file.hpp"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <numeric>
+#include <utility>
+
+namespace syncnorm::train {
+
+namespace {
+
+/// Share of a step that the replicas, on average, spent waiting.
+double mean_waiting(const std::vector<step_report>& reports) {
+  double sum = 0;
+  for (const auto& report : reports)
+    sum += report.seconds > 0 ? report.waiting / report.seconds : 0;
+  return sum / static_cast<double>(reports.size());
+}
+
+} // namespace
+
+std::string checkpoint_file(const settings& options) {
+  return (std::filesystem::path{options.checkpoint} / "checkpoint.pt").string();
+}
+
+std::optional<run_state> find_state(const settings& options,
+                                    const dataset& data) {
+  if (options.checkpoint.empty())
+    return std::nullopt;
+  auto file = checkpoint_file(options);
+  auto exists = std::filesystem::exists(file);
+  if (!options.resume && exists)
+    throw failure{fmt::format("{}: there is a checkpoint already: go on from "
+                              "it by --resume, or choose another folder",
+                              file)};
+  if (!options.resume)
+    return std::nullopt;
+  if (!exists)
+    throw failure{
+        fmt::format("--resume: expected a checkpoint {}, found none", file)};
+  auto state = parse_state(read_state(read_whole(file), file), file);
+  require_same_run(state, initial_state(options, data), file);
+  return state;
+}
+
+trainer::trainer(const settings& options, const dataset& data,
+                 replica_group& replicas, progress_display& display,
+                 std::function<bool()> stop)
+    : options_{options},
+      data_{data},
+      replicas_{replicas},
+      display_{display},
+      stop_{std::move(stop)},
+      plan_{data.training.size(), options.batch},
+      state_{initial_state(options, data)} {
+  auto found = find_state(options, data);
+  if (!options.checkpoint.empty())
+    require_writable_folder(options.checkpoint);
+  report_.emplace(options, found ? found->step : 0);
+  if (found) {
+    state_ = *found;
+    replicas_.load(checkpoint_file(options));
+    display_.note(fmt::format("resumed after step {} from {}", state_.step,
+                              checkpoint_file(options)));
+  } else {
+    save();
+  }
+}
+
+void trainer::run() {
+  while (state_.epoch < options_.epochs) {
+    step();
+    auto epoch_ended = state_.position == data_.training.size();
+    if (epoch_ended)
+      finish_epoch();
+    auto stopped = stop_();
+    if (stopped || is_checkpoint_due(epoch_ended))
+      save();
+    if (stopped && state_.epoch < options_.epochs) {
+      display_.note(fmt::format(
+          "stopped after step {}{}", state_.step,
+          options_.checkpoint.empty()
+              ? std::string{"; without --checkpoint nothing was saved"}
+              : fmt::format("; go on with --resume from {}",
+                            checkpoint_file(options_))));
+      break;
+    }
+  }
+  conclude();
+}
+
+double trainer::rate() const {
+  return learning_rate(options_.schedule, options_.rate, state_.step,
+                       plan_.steps() * options_.epochs);
+}
+
+void trainer::step() {
+  auto start = std::chrono::steady_clock::now();
+  auto batch = plan_.batch_at(state_.position);
+  step_plan plan{state_.epoch, state_.step + 1, batch.begin, batch.end, rate()};
+  auto reports = replicas_.step(plan);
+  check_finite(reports);
+  std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
+  metrics_row row;
+  row.epoch = state_.epoch + 1;
+  row.step = state_.step + 1;
+  row.learning_rate = plan.learning_rate;
+  row.samples = batch.size();
+  row.loss = reports[0].loss;
+  row.seconds = time.count();
+  row.waiting = mean_waiting(reports);
+  state_.step += 1;
+  state_.position = batch.end;
+  state_.loss += row.loss * static_cast<double>(batch.size());
+  state_.seconds += row.seconds;
+  state_.waiting += row.waiting * row.seconds;
+  report_->add(row);
+  display_.show(progress());
+}
+
+void trainer::check_finite(const std::vector<step_report>& reports) const {
+  std::vector<std::size_t> bad;
+  for (std::size_t i = 0; i < reports.size(); ++i)
+    if (!reports[i].finite)
+      bad.push_back(i);
+  if (bad.empty() && std::isfinite(reports[0].loss))
+    return;
+  // Every part finite and the sum not: all of them together.
+  if (bad.empty()) {
+    bad.resize(reports.size());
+    std::iota(bad.begin(), bad.end(), std::size_t{0});
+  }
+  throw failure{fmt::format(
+      "step {}: the loss or the gradient of replica{} {} is not finite (loss "
+      "{}){}",
+      state_.step + 1, bad.size() == 1 ? "" : "s", fmt::join(bad, ", "),
+      reports[0].loss,
+      options_.checkpoint.empty()
+          ? std::string{}
+          : fmt::format("; the last good weights are in {}",
+                        checkpoint_file(options_)))};
+}
+
+progress_state trainer::progress() const {
+  progress_state result;
+  result.epoch = state_.epoch + 1;
+  result.epochs = options_.epochs;
+  result.done = state_.position;
+  result.samples = data_.training.size();
+  result.seconds = state_.seconds;
+  if (state_.position > 0)
+    result.loss = state_.loss / static_cast<double>(state_.position);
+  if (state_.seconds > 0)
+    result.waiting = state_.waiting / state_.seconds;
+  return result;
+}
+
+evaluation trainer::evaluate() {
+  // With local norm every replica has running statistics of its own; the model
+  // that is saved and tested is replica 0's.
+  auto replicas = options_.norm == norm_kind::local ? 1 : replicas_.size();
+  return replicas_.evaluate(data_.held_out.size(), replicas);
+}
+
+void trainer::finish_epoch() {
+  replicas_.require_same_weights();
+  auto result = evaluate();
+  auto count = static_cast<double>(result.samples);
+  auto now = progress();
+  metrics_row row;
+  row.epoch = state_.epoch + 1;
+  row.step = state_.step;
+  row.learning_rate = rate();
+  row.samples = state_.position;
+  row.loss = now.loss;
+  row.held_out_loss = result.loss / count;
+  row.held_out_accuracy = static_cast<double>(result.correct) / count;
+  row.seconds = now.seconds;
+  row.waiting = now.waiting;
+  report_->add(row);
+  display_.finish(now, row);
+  state_.epoch += 1;
+  state_.position = 0;
+  state_.loss = 0;
+  state_.seconds = 0;
+  state_.waiting = 0;
+}
+
+bool trainer::is_checkpoint_due(bool epoch_ended) const {
+  if (state_.epoch == options_.epochs)
+    return true;
+  return options_.every == 0 ? epoch_ended : state_.step % options_.every == 0;
+}
+
+void trainer::save() {
+  if (!options_.checkpoint.empty())
+    replicas_.save(checkpoint_file(options_), to_text(state_));
+}
+
+void trainer::conclude() {
+  if (state_.epoch == options_.epochs) {
+    auto result = evaluate();
+    display_.note(fmt::format("held-out accuracy {:.2f} % ({} of {})",
+                              100 * static_cast<double>(result.correct)
+                                  / static_cast<double>(result.samples),
+                              result.correct, result.samples));
+  }
+  if (auto chart = report_->finish())
+    display_.note(fmt::format("chart in {}", chart->string()));
+}
+
+} // namespace syncnorm::train

@@ -1,0 +1,72 @@
+#pragma once
+
+#include "syncnorm/error.hpp"
+
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+
+#include <memory>
+#include <tuple>
+#include <type_traits>
+
+namespace syncnorm::nn {
+
+/// How `convert_model` treats what C++ does not let it see.
+struct ConvertOptions {
+  /// Convert a layer although somebody besides the module registry and
+  /// libtorch's containers holds it, such as a variable of the caller's. That
+  /// holder keeps the plain layer.
+  bool allow_other_owners = false;
+};
+
+/// Replaces every BatchNorm1d, 2d and 3d of libtorch below `model` by a
+/// synchronized layer and returns the model, or the new layer if `model` is a
+/// batch norm itself. Everything is kept: the parameters are the same tensors
+/// (an optimizer that has them goes on), the buffers share memory with the old
+/// ones, counters, training flags and all options are the same. A layer that
+/// stands in two places stays one layer. Other modules, norms of other kinds
+/// and classes derived from BatchNorm are left alone.
+///
+/// Finds layers in the module registry, at any depth and below
+/// `DataParallelWithCallback`, and replaces them there, in `Sequential`,
+/// `ModuleList` and `ModuleDict`, and in modules that are
+/// `ReplaceableChildren`.
+///
+/// A module that keeps its layer in a typed member, as in
+/// `torch::nn::BatchNorm2d bn{nullptr}; bn = register_module("bn", ...)`, goes
+/// on calling that member: C++ cannot replace it by another type. Write the
+/// member as `SynchronizedBatchNorm2d`, which is a plain batch norm until it
+/// is synchronized, or derive the module from `ReplaceableChildren`.
+///
+/// @throws error `invalid_argument`, before anything is changed, if `model` is
+///         null, or if a layer has another owner than those named above, unless
+///         the options allow it; it names the layer's path.
+[[nodiscard]] std::shared_ptr<torch::nn::Module>
+convert_model(std::shared_ptr<torch::nn::Module> model,
+              const ConvertOptions& options = {});
+
+/// The same for a model of a known type, which it keeps.
+/// @throws error also if the model itself is a batch norm.
+template <class ModuleType>
+std::shared_ptr<ModuleType>
+convert_model(const std::shared_ptr<ModuleType>& model,
+              const ConvertOptions& options = {}) {
+  auto result = std::dynamic_pointer_cast<ModuleType>(
+      convert_model(std::shared_ptr<torch::nn::Module>{model}, options));
+  if (!result)
+    throw error{errc::invalid_argument,
+                "convert_model: model: a batch norm becomes a layer of another "
+                "type: pass and take a std::shared_ptr<torch::nn::Module>"};
+  return result;
+}
+
+/// The same for `torch::nn::Sequential` and other holders.
+template <class Holder, class Contained = typename Holder::ContainedType>
+requires std::is_base_of_v<torch::nn::ModuleHolder<Contained>, Holder> Holder
+convert_model(const Holder& model, const ConvertOptions& options = {}) {
+  // The module stays the same object.
+  std::ignore = convert_model(model.ptr(), options);
+  return model;
+}
+
+} // namespace syncnorm::nn

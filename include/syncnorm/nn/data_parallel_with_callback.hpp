@@ -1,0 +1,128 @@
+#pragma once
+
+#include "syncnorm/device.hpp"
+#include "syncnorm/nn/replaceable_children.hpp"
+#include "syncnorm/nn/replicate.hpp"
+#include "syncnorm/nn/replication_scope.hpp"
+
+#include <torch/arg.h>
+#include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace syncnorm::nn {
+
+/// libtorch's name of a device. Its CPU has no index.
+[[nodiscard]] torch::Device to_torch(const device& where);
+
+/// Options of `DataParallelWithCallback`.
+struct DataParallelWithCallbackOptions {
+  /// One copy on each device; a device may stand several times. Empty: every
+  /// CUDA device, or where there is none the CPU, once.
+  TORCH_ARG(std::vector<torch::Device>, devices);
+
+  /// Where the output goes; unset: the first device.
+  TORCH_ARG(std::vector<torch::Device>, output_device);
+
+  /// The dimension along which input is split and output is joined.
+  TORCH_ARG(std::int64_t, dim) = 0;
+
+  /// Deadline, groups and names of the synchronized layers.
+  TORCH_ARG(SynchronizeOptions, synchronize);
+};
+
+/// Runs copies of a model side by side, each on its part of the batch and on
+/// its thread, with synchronized layers synchronized: scatter, replicate,
+/// replication callbacks, parallel apply, gather. One backward call goes
+/// through the whole graph; it adds the gradients of all copies in the model's
+/// parameters. Works on CPU copies, on one machine or any mix of devices that
+/// the model's layers run on.
+///
+/// Threads: each copy uses its share of libtorch's threads, one at least. One
+/// thread uses the object at a time.
+///
+/// Errors: what a copy throws first is what the caller gets. The other copies
+/// stop at their next synchronized layer. The object works again afterwards.
+class DataParallelWithCallbackImpl : public torch::nn::Module,
+                                     public ReplaceableChildren {
+public:
+  using forward_function =
+      std::function<torch::Tensor(torch::nn::Module&, const torch::Tensor&)>;
+
+  /// @param system spawns the layers' masters; must outlive this object.
+  /// @param module with `torch::Tensor forward(torch::Tensor)`, registered
+  ///               under the name "module"; a `ModuleHolder` or a shared
+  ///               pointer to the module's own type.
+  /// @throws error `invalid_argument` for a null module.
+  template <class ModuleType>
+  DataParallelWithCallbackImpl(caf::actor_system& system,
+                               std::shared_ptr<ModuleType> module,
+                               DataParallelWithCallbackOptions options = {})
+      : DataParallelWithCallbackImpl{
+          system, std::move(module),
+          [](torch::nn::Module& m, const torch::Tensor& x) -> torch::Tensor {
+            return dynamic_cast<ModuleType&>(m).forward(x);
+          },
+          std::move(options)} {}
+
+  template <class ModuleType>
+  DataParallelWithCallbackImpl(
+      caf::actor_system& system,
+      const torch::nn::ModuleHolder<ModuleType>& module,
+      DataParallelWithCallbackOptions options = {})
+      : DataParallelWithCallbackImpl{system, module.ptr(), std::move(options)} {
+  }
+
+  /// @param forward runs a copy of the module.
+  DataParallelWithCallbackImpl(caf::actor_system& system,
+                               std::shared_ptr<torch::nn::Module> module,
+                               forward_function forward,
+                               DataParallelWithCallbackOptions options = {});
+
+  ~DataParallelWithCallbackImpl() override;
+
+  /// Splits `input` over the copies, runs them, joins their outputs. A batch
+  /// with fewer samples than copies runs on as many copies as samples.
+  torch::Tensor forward(const torch::Tensor& input);
+
+  /// Runs copy r on `inputs[r]`, as it is, and returns the outputs. There may
+  /// be fewer inputs than devices; batches may be unequal or empty.
+  /// @throws error `invalid_argument` for no inputs or more than devices;
+  ///         whatever a copy threw first.
+  std::vector<torch::Tensor>
+  parallel_apply(const std::vector<torch::Tensor>& inputs);
+
+  /// The model itself.
+  [[nodiscard]] const std::shared_ptr<torch::nn::Module>&
+  module() const noexcept {
+    return module_;
+  }
+
+  /// The copies of the last pass, for inspection.
+  [[nodiscard]] std::vector<std::shared_ptr<torch::nn::Module>> copies() const;
+
+  void replace_child(const std::string& name,
+                     const std::shared_ptr<torch::nn::Module>& child) override;
+
+  DataParallelWithCallbackOptions options;
+
+private:
+  struct state;
+
+  void prepare(std::size_t copies);
+
+  caf::actor_system* system_;
+  std::shared_ptr<torch::nn::Module> module_;
+  forward_function forward_;
+  std::unique_ptr<state> state_;
+};
+
+TORCH_MODULE(DataParallelWithCallback);
+
+} // namespace syncnorm::nn

@@ -1,0 +1,87 @@
+#pragma once
+
+#include "syncnorm/moments.hpp"
+#include "syncnorm/tensor_view.hpp"
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace syncnorm::nn::detail {
+
+class joint_rounds;
+
+/// What one copy of a layer sends into a round; the core's
+/// `batch_norm_message` without CAF. Values are per channel, 2 * C of them, in
+/// float64 whatever the tensor's dtype.
+struct round_request {
+  bool backward = false;
+  /// Of the copy's input.
+  dtype type = dtype::float32;
+  std::int64_t channels = 0;
+  /// Elements of each channel: N * S.
+  std::int64_t count = 0;
+  /// Forward: means, then M2. Backward: sum_dy, then sum_dy_xmu.
+  std::vector<double> values;
+
+  // Forward only; copy 0's count.
+  double eps = 1e-5;
+  eps_mode mode = eps_mode::plus;
+  double momentum = 0.1;
+  bool cumulative = false;
+  /// Running mean, then running variance; empty: not tracked.
+  std::vector<double> running;
+  std::int64_t num_batches_tracked = 0;
+};
+
+/// What every copy gets back.
+struct round_reply {
+  /// Elements of each channel over all copies.
+  std::int64_t count = 0;
+  /// Forward: mean, then inv_std. Backward: the sums over all copies.
+  std::vector<double> values;
+  /// Forward: the running statistics with this batch, if they are tracked.
+  std::vector<double> running;
+  std::int64_t num_batches_tracked = 0;
+};
+
+/// One copy's seat among the copies of a layer. One thread uses it at a time.
+class participant {
+public:
+  virtual ~participant() = default;
+
+  /// Sends into the next round and waits for the other copies, until the
+  /// round's deadline.
+  /// @throws error that names layer, round and the copies at fault.
+  virtual round_reply run(round_request request) = 0;
+
+  /// Tells the others that this copy takes part no more, and why: a round
+  /// that waits for it fails with `participant_failed`.
+  virtual void give_up(const std::string& why) noexcept = 0;
+
+  /// The layer's call throws: as `give_up`, unless somebody sees the exception
+  /// come out of the copy's forward pass and tells the others then.
+  virtual void layer_failed(const std::string& why) noexcept {
+    give_up(why);
+  }
+
+  /// 0 for the copy whose options and running statistics count.
+  [[nodiscard]] virtual std::int64_t copy_id() const noexcept = 0;
+
+  /// How many messages this copy has sent into rounds.
+  [[nodiscard]] virtual std::uint64_t messages_sent() const noexcept = 0;
+
+  /// Where the copies of a data-parallel graph join their backward pass; null
+  /// for a copy with a graph and a thread of its own.
+  [[nodiscard]] virtual joint_rounds* joint() const noexcept {
+    return nullptr;
+  }
+};
+
+using participant_ptr = std::shared_ptr<participant>;
+
+/// What a layer answers itself that has no other copies: no message is sent.
+[[nodiscard]] round_reply merge_alone(round_request request);
+
+} // namespace syncnorm::nn::detail

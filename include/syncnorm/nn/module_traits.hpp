@@ -1,0 +1,45 @@
+#pragma once
+
+#include "syncnorm/replicate.hpp"
+
+#include <torch/nn/module.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace syncnorm {
+
+/// How `execute_replication_callbacks` walks libtorch's modules: children are
+/// those that are registered; modules with a callback derive from
+/// `replicable`.
+template <>
+struct module_traits<torch::nn::Module> {
+  static std::string name(const torch::nn::Module& m) {
+    return m.name();
+  }
+
+  static std::vector<std::pair<std::string, torch::nn::Module*>>
+  children(torch::nn::Module& m) {
+    std::vector<std::pair<std::string, torch::nn::Module*>> result;
+    for (const auto& child : m.named_children())
+      result.emplace_back(child.key(), child.value().get());
+    return result;
+  }
+
+  static bool replicate(torch::nn::Module& m, callback_context& context,
+                        std::int64_t copy_id) {
+    auto* listener = dynamic_cast<replicable*>(&m);
+    if (listener != nullptr)
+      listener->on_data_parallel_replicate(context, copy_id);
+    return listener != nullptr;
+  }
+
+  static void release(torch::nn::Module& m) {
+    if (auto* listener = dynamic_cast<replicable*>(&m))
+      listener->on_data_parallel_release();
+  }
+};
+
+} // namespace syncnorm

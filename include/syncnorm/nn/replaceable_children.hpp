@@ -1,0 +1,39 @@
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <memory>
+#include <string>
+
+namespace syncnorm::nn {
+
+/// A module that keeps its children in members of its own, beside the registry
+/// of libtorch, and can be given another one. `convert_model` calls it.
+///
+///     struct NetImpl : torch::nn::Module, syncnorm::nn::ReplaceableChildren {
+///       torch::nn::AnyModule norm{torch::nn::BatchNorm2d(64)};
+///
+///       NetImpl() { register_module("norm", norm.ptr()); }
+///
+///       void replace_child(const std::string&,
+///                          const std::shared_ptr<torch::nn::Module>& child)
+///           override {
+///         norm = torch::nn::AnyModule{std::dynamic_pointer_cast<
+///             syncnorm::nn::SynchronizedBatchNorm2dImpl>(child)};
+///       }
+///     };
+class ReplaceableChildren {
+public:
+  ReplaceableChildren() = default;
+  ReplaceableChildren(const ReplaceableChildren&) = default;
+  ReplaceableChildren& operator=(const ReplaceableChildren&) = default;
+  virtual ~ReplaceableChildren() = default;
+
+  /// The child registered as `name` has become `child`: the registry has it
+  /// already, the members are to follow.
+  virtual void
+  replace_child(const std::string& name,
+                const std::shared_ptr<torch::nn::Module>& child) = 0;
+};
+
+} // namespace syncnorm::nn

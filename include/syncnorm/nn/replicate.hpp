@@ -1,0 +1,74 @@
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace syncnorm::nn {
+
+/// Splits `x` along `dim` into one part for each device, as equal as can be
+/// (the first ones may have one more), each on its device. Parts may be empty.
+/// Differentiable.
+/// @throws error `invalid_argument` if there are no devices or `x` has no such
+///         dimension.
+[[nodiscard]] std::vector<torch::Tensor>
+scatter(const torch::Tensor& x, const std::vector<torch::Device>& devices,
+        std::int64_t dim = 0);
+
+/// Joins the parts along `dim` on `device`. Differentiable.
+/// @throws error `invalid_argument` if there are no parts.
+[[nodiscard]] torch::Tensor gather(const std::vector<torch::Tensor>& parts,
+                                   torch::Device device, std::int64_t dim = 0);
+
+/// Copies of a model that stay, and follow it: parameters are the model's own
+/// where the device is the same, and copies elsewhere; their gradients are
+/// added to those of the model's, in the order of the copies, by the same
+/// backward call. Copy 0 shares the model's buffers, so that what its forward
+/// pass writes there is the model's; the others have their own, set from the
+/// model's by `refresh`.
+///
+/// Copies are made by `clone()`, so plain members of a user's own module are
+/// copied once. Where the model refers to one sub-module twice, the copies have
+/// two that share everything.
+class replica_set {
+public:
+  /// @param model   derived from libtorch's `Cloneable`, or with a `clone` of
+  ///                its own.
+  /// @param devices one for each copy; a device may stand several times.
+  /// @throws error `invalid_argument` if there is no model or no device, or
+  ///         `clone` fails; the text names what it said.
+  replica_set(std::shared_ptr<torch::nn::Module> model,
+              std::vector<torch::Device> devices);
+
+  /// Sets parameters, buffers and training flags from the model, and the edges
+  /// on which gradients come back, for the next forward pass.
+  ///
+  /// Where the model has other sub-modules than it had, the copies are made
+  /// anew; then it returns true.
+  bool refresh();
+
+  [[nodiscard]] const std::vector<std::shared_ptr<torch::nn::Module>>&
+  copies() const noexcept {
+    return copies_;
+  }
+
+  [[nodiscard]] const std::vector<torch::Device>& devices() const noexcept {
+    return devices_;
+  }
+
+private:
+  void clone_all();
+  void follow(torch::nn::Module& model,
+              const std::vector<torch::nn::Module*>& copies);
+
+  std::shared_ptr<torch::nn::Module> model_;
+  std::vector<torch::Device> devices_;
+  std::vector<std::shared_ptr<torch::nn::Module>> copies_;
+  /// The model's sub-modules when the copies were made.
+  std::vector<const torch::nn::Module*> seen_;
+};
+
+} // namespace syncnorm::nn

@@ -1,0 +1,65 @@
+#pragma once
+
+#include "syncnorm/nn/replication_scope.hpp"
+
+#include <torch/nn/module.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace syncnorm::nn {
+
+/// Makes the synchronized layers of `copies` work as one: for replicas that own
+/// their graph and their thread, such as a trainer's replica actors.
+///
+/// From then on a forward call in training waits until every copy has made it,
+/// and so does the backward pass of each layer: every copy must run on a thread
+/// of its own (not one of CAF's workers: a detached actor or a plain thread),
+/// make the same calls in the same order, and call backward itself. One
+/// backward call through the graphs of two copies would wait for itself for
+/// ever; for that there is `DataParallelWithCallback`.
+///
+/// The copies are models of one shape, made for example by `clone()`; their
+/// position is their identifier. Copy 0's options, running statistics and
+/// counters count; the other copies take over the results, so that all stay
+/// equal. Gradients of parameters stay local: add or average them.
+///
+/// Copies that were synchronized before are released first, also after an
+/// error. A single copy sends no message.
+///
+/// @param system spawns the masters, one a layer; must outlive the seats.
+/// @throws error `invalid_argument` if there are no copies, one is null, two
+///         differ in shape (naming the first difference) or share a layer.
+///
+///     nn::synchronize(system, copies);
+///     // on the thread of replica r:
+///     auto loss = f(copies[r]->forward(x[r]));
+///     loss.backward();
+void synchronize(caf::actor_system& system,
+                 const std::vector<std::shared_ptr<torch::nn::Module>>& copies,
+                 SynchronizeOptions options = {});
+
+/// The same for owners of modules of another static type.
+template <class Module>
+void synchronize(caf::actor_system& system,
+                 const std::vector<std::shared_ptr<Module>>& copies,
+                 SynchronizeOptions options = {}) {
+  synchronize(system,
+              std::vector<std::shared_ptr<torch::nn::Module>>{copies.begin(),
+                                                              copies.end()},
+              std::move(options));
+}
+
+/// Releases the copies: each layer is a plain batch norm again.
+void desynchronize(
+    const std::vector<std::shared_ptr<torch::nn::Module>>& copies);
+
+/// Tells the other copies that `copy` does not go on, and why: those that wait
+/// for it, now or later, get `participant_failed` with that reason at once.
+/// Call it from the thread of the copy, for example when its step has thrown
+/// outside of a synchronized layer; a layer that throws has done so itself.
+void give_up(torch::nn::Module& copy, const std::string& why);
+
+} // namespace syncnorm::nn

@@ -1,0 +1,190 @@
+#pragma once
+
+#include "syncnorm/nn/detail/participant.hpp"
+#include "syncnorm/nn/options.hpp"
+#include "syncnorm/replicate.hpp"
+
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/pimpl.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <ostream>
+#include <string>
+#include <utility>
+
+namespace syncnorm::nn {
+
+/// What every synchronized layer is besides a libtorch module: a copy of a
+/// layer that may have a seat among the layer's other copies. Clones and
+/// copies of a module have no seat.
+class SynchronizedBatchNormBase : public replicable {
+public:
+  /// Takes its seat among the copies; from now on training exchanges moments
+  /// with them. Called by `execute_replication_callbacks` inside a
+  /// `replication_scope`.
+  /// @throws error `invalid_argument` if there is no such scope, or this copy
+  ///         has a seat already: the callbacks ran twice.
+  void on_data_parallel_replicate(callback_context& context,
+                                  std::int64_t copy_id) override;
+
+  /// Leaves the seat: the layer is a plain batch norm again.
+  void on_data_parallel_release() override;
+
+  /// Applies the layer; see `SynchronizedBatchNormImplBase`.
+  virtual torch::Tensor forward(const torch::Tensor& input) = 0;
+
+  /// Whether this copy has a seat.
+  [[nodiscard]] bool is_attached() const noexcept {
+    return seat_ != nullptr;
+  }
+
+  /// How many messages this copy has sent to the layer's master since it took
+  /// its seat; 0 without one.
+  [[nodiscard]] std::uint64_t messages_sent() const noexcept;
+
+  /// The seat, or null.
+  [[nodiscard]] const detail::participant_ptr& seat() const noexcept {
+    return seat_;
+  }
+
+protected:
+  SynchronizedBatchNormBase() = default;
+  SynchronizedBatchNormBase(const SynchronizedBatchNormBase&) noexcept
+      : replicable{} {}
+  SynchronizedBatchNormBase&
+  operator=(const SynchronizedBatchNormBase&) noexcept {
+    return *this;
+  }
+
+  struct call;
+  torch::Tensor run(const torch::Tensor& input, const call& arguments) const;
+
+  /// Names the layer in error texts where it has no path.
+  [[nodiscard]] virtual const char* kind() const noexcept = 0;
+
+private:
+  detail::participant_ptr seat_;
+};
+
+/// One forward call: what the layer holds at that moment.
+struct SynchronizedBatchNormBase::call {
+  std::size_t dimensions;
+  const SynchronizedBatchNormOptions& options;
+  bool training;
+  const torch::Tensor& weight;
+  const torch::Tensor& bias;
+  torch::Tensor& running_mean;
+  torch::Tensor& running_var;
+  torch::Tensor& num_batches_tracked;
+};
+
+/// Batch norm whose statistics in training are those of the batches of all its
+/// copies together, forward and backward, as if one device had seen the whole
+/// batch.
+///
+/// Parameters and buffers, their names and the options' defaults are those of
+/// libtorch's BatchNorm, so that files of one load into the other. Without
+/// other copies, and in evaluation, it is a plain batch norm and sends no
+/// message. What makes it synchronized: `DataParallelWithCallback` or
+/// `synchronize`.
+///
+/// Input: float32 or float64 with parameters of the same dtype, or float16 or
+/// bfloat16 with float32 parameters; N may be 0. Contiguous and channels-last
+/// memory on a CPU is used as it is, anything else is made contiguous first.
+/// Twice differentiable.
+///
+/// Errors, as `syncnorm::error`: `shape_mismatch` for a wrong rank or channel
+/// count, `dtype_mismatch`, `invalid_argument` for a batch of one value per
+/// channel over all copies, and all ways in which a round fails. A copy that
+/// throws has told the others first.
+///
+/// Numerics: moments of shifted block sums, merged in float64; the same bits
+/// whatever order the copies arrive in.
+template <std::size_t D, class Derived>
+class SynchronizedBatchNormImplBase
+    : public torch::nn::NormImplBase<D, Derived, SynchronizedBatchNormOptions>,
+      public SynchronizedBatchNormBase {
+public:
+  using base_type =
+      torch::nn::NormImplBase<D, Derived, SynchronizedBatchNormOptions>;
+  using base_type::base_type;
+
+  /// Number of spatial dimensions.
+  static constexpr std::size_t dimensions = D;
+
+  torch::Tensor forward(const torch::Tensor& input) override {
+    return run(input, {D, this->options, this->is_training(), this->weight,
+                       this->bias, this->running_mean, this->running_var,
+                       this->num_batches_tracked});
+  }
+
+  /// Takes over the parameters, as the same tensors, and the buffers, as the
+  /// same memory, of a plain layer with the same options.
+  void adopt(const torch::Tensor& plain_weight, const torch::Tensor& plain_bias,
+             const torch::Tensor& plain_mean, const torch::Tensor& plain_var,
+             const torch::Tensor& plain_batches) {
+    if (plain_weight.defined()) {
+      this->weight = this->parameters_["weight"] = plain_weight;
+      this->bias = this->parameters_["bias"] = plain_bias;
+    }
+    if (plain_mean.defined()) {
+      this->running_mean.set_data(plain_mean);
+      this->running_var.set_data(plain_var);
+      this->num_batches_tracked.set_data(plain_batches);
+    }
+  }
+
+  void pretty_print(std::ostream& stream) const override {
+    stream << "syncnorm::nn::" << Derived::layer_name << "("
+           << this->options.num_features() << ", eps=" << this->options.eps()
+           << (this->options.eps_mode() == eps_mode::clamp ? " (clamp)" : "")
+           << ", momentum=";
+    if (auto momentum = this->options.momentum())
+      stream << *momentum;
+    else
+      stream << "None";
+    stream << ", affine=" << this->options.affine()
+           << ", track_running_stats=" << this->options.track_running_stats()
+           << ")";
+  }
+
+protected:
+  /// The check of rank and channels is part of `run`, which tells the other
+  /// copies when it fails.
+  void _check_input_dim(const torch::Tensor&) override {}
+
+  [[nodiscard]] const char* kind() const noexcept override {
+    return Derived::layer_name;
+  }
+};
+
+/// For input of shape (N, C) or (N, C, L).
+class SynchronizedBatchNorm1dImpl
+    : public SynchronizedBatchNormImplBase<1, SynchronizedBatchNorm1dImpl> {
+public:
+  static constexpr const char* layer_name = "SynchronizedBatchNorm1d";
+  using SynchronizedBatchNormImplBase::SynchronizedBatchNormImplBase;
+};
+
+/// For input of shape (N, C, H, W).
+class SynchronizedBatchNorm2dImpl
+    : public SynchronizedBatchNormImplBase<2, SynchronizedBatchNorm2dImpl> {
+public:
+  static constexpr const char* layer_name = "SynchronizedBatchNorm2d";
+  using SynchronizedBatchNormImplBase::SynchronizedBatchNormImplBase;
+};
+
+/// For input of shape (N, C, D, H, W).
+class SynchronizedBatchNorm3dImpl
+    : public SynchronizedBatchNormImplBase<3, SynchronizedBatchNorm3dImpl> {
+public:
+  static constexpr const char* layer_name = "SynchronizedBatchNorm3d";
+  using SynchronizedBatchNormImplBase::SynchronizedBatchNormImplBase;
+};
+
+TORCH_MODULE(SynchronizedBatchNorm1d);
+TORCH_MODULE(SynchronizedBatchNorm2d);
+TORCH_MODULE(SynchronizedBatchNorm3d);
+
+} // namespace syncnorm::nn

@@ -1,0 +1,152 @@
+// Reductions of tensors whose channels lie side by side in rows. What a
+// `Reduction` is, reduce-inl.hpp says.
+
+#if defined(SYNCNORM_CPU_REDUCE_ROWS_INL_HPP) == defined(HWY_TARGET_TOGGLE)
+#ifdef SYNCNORM_CPU_REDUCE_ROWS_INL_HPP
+#undef SYNCNORM_CPU_REDUCE_ROWS_INL_HPP
+#else
+#define SYNCNORM_CPU_REDUCE_ROWS_INL_HPP
+#endif
+
+#include "kernels/cpu/reduce_plan.hpp"
+#include "kernels/cpu/simd-inl.hpp"
+
+#include <algorithm>
+
+HWY_BEFORE_NAMESPACE();
+
+namespace syncnorm::cpu::HWY_NAMESPACE {
+
+/// Adds `Rows` rows, which start at `at`, to the sums of their columns
+/// [first, last), and asks for the memory `fetch` elements further on.
+template <int Rows, class Reduction>
+HWY_INLINE void add_rows(const Reduction& r,
+                         const typename Reduction::cursor (&at)[Rows],
+                         std::int64_t first, std::int64_t last,
+                         std::int64_t fetch, const slab_memory& memory) {
+  using real = typename Reduction::real;
+  tag<real> d;
+  auto lanes = std::int64_t(hn::Lanes(d));
+  const auto* pivots = reinterpret_cast<const real*>(memory.pivots);
+  auto* sums = reinterpret_cast<real*>(memory.sums);
+  auto* products = reinterpret_cast<real*>(memory.products);
+  for (auto i = first; i < last; i += lanes) {
+    for (const auto& row : at)
+      r.fetch(row, i + fetch, lanes);
+    auto pivot = hn::LoadU(d, pivots + i);
+    auto s = hn::LoadU(d, sums + i);
+    auto q = hn::LoadU(d, products + i);
+    if (i + lanes <= last)
+      for (const auto& row : at)
+        r.template add<true>(d, row, i, std::size_t(lanes), pivot, s, q);
+    else
+      for (const auto& row : at)
+        r.template add<false>(d, row, i, std::size_t(last - i), pivot, s, q);
+    hn::StoreU(s, d, sums + i);
+    hn::StoreU(q, d, products + i);
+  }
+}
+
+/// A run of rows of one group.
+struct row_range {
+  std::int64_t group = 0;
+  std::int64_t first = 0;
+  std::int64_t last = 0;
+};
+
+/// Adds rows to the sums of their columns, `fold` rows as one.
+template <class Reduction>
+void add_block_of_rows(const Reduction& r, const row_range& rows,
+                       std::int64_t fold, std::int64_t channels,
+                       const reduce_task& task, const slab_memory& memory) {
+  auto first = task.first_channel;
+  auto last = fold > 1 ? fold * channels : task.last_channel;
+  auto g = rows.group;
+  // The next four rows, or what is further away.
+  auto fetch = std::max(4 * fold * channels, fetch_distance);
+  auto i = rows.first;
+  for (; i + 4 * fold <= rows.last; i += 4 * fold)
+    add_rows<4>(r,
+                {r.row(g, i), r.row(g, i + fold), r.row(g, i + 2 * fold),
+                 r.row(g, i + 3 * fold)},
+                first, last, fetch, memory);
+  for (; i + fold <= rows.last; i += fold)
+    add_rows<1>(r, {r.row(g, i)}, first, last, fetch, memory);
+  if (i < rows.last)
+    add_rows<1>(r, {r.row(g, i)}, first, (rows.last - i) * channels, fetch,
+                memory);
+}
+
+/// Sets the pivots of all columns, and their sums to zero.
+template <class Reduction>
+void begin_rows(const Reduction& r, const row_range& rows, std::int64_t before,
+                std::int64_t fold, std::int64_t channels,
+                const reduce_task& task, const slab_memory& memory) {
+  using real = typename Reduction::real;
+  auto* pivots = reinterpret_cast<real*>(memory.pivots);
+  auto* sums = reinterpret_cast<real*>(memory.sums);
+  auto* products = reinterpret_cast<real*>(memory.products);
+  auto at = r.row(rows.group, rows.first);
+  auto first = task.first_channel;
+  auto last = task.last_channel;
+  for (auto c = first; c < last; ++c)
+    pivots[c] = r.pivot(memory, c, before, at + c);
+  for (std::int64_t k = 1; k < fold; ++k)
+    std::copy(pivots, pivots + channels, pivots + k * channels);
+  auto columns = fold > 1 ? fold * channels : last;
+  std::fill(sums + first, sums + columns, real(0));
+  std::fill(products + first, products + columns, real(0));
+}
+
+template <class Reduction>
+void flush_rows(const Reduction& r, std::int64_t before, std::int64_t n,
+                std::int64_t fold, std::int64_t channels,
+                const reduce_task& task, const slab_memory& memory) {
+  using real = typename Reduction::real;
+  const auto* pivots = reinterpret_cast<const real*>(memory.pivots);
+  const auto* sums = reinterpret_cast<const real*>(memory.sums);
+  const auto* products = reinterpret_cast<const real*>(memory.products);
+  auto block = r.block(before, n);
+  if (fold == 1) {
+    // Without aliases this is vectors of channels.
+    double* HWY_RESTRICT first = memory.first;
+    double* HWY_RESTRICT second = memory.second;
+    for (auto c = task.first_channel; c < task.last_channel; ++c)
+      r.flush({first, second}, block, c, pivots[c], double(sums[c]),
+              double(products[c]));
+    return;
+  }
+  for (auto c = task.first_channel; c < task.last_channel; ++c) {
+    double s = 0;
+    double q = 0;
+    for (std::int64_t k = 0; k < fold; ++k) {
+      s += double(sums[k * channels + c]);
+      q += double(products[k * channels + c]);
+    }
+    r.flush({memory.first, memory.second}, block, c, pivots[c], s, q);
+  }
+}
+
+template <class Reduction>
+void reduce_rows(const Reduction& r, const walk& w, std::int64_t fold,
+                 const reduce_task& task, const slab_memory& memory) {
+  std::int64_t done = 0;
+  for (auto unit = task.first_unit; unit < task.last_unit;) {
+    auto g = unit / w.inner;
+    auto most = done == 0 ? std::max(fold, std::int64_t{4})
+                          : std::min(sum_terms * fold, block_growth * done);
+    auto end = std::min({unit + most, task.last_unit, (g + 1) * w.inner});
+    row_range rows{g, unit - g * w.inner, end - g * w.inner};
+    begin_rows(r, rows, done, fold, w.channels, task, memory);
+    add_block_of_rows(r, rows, fold, w.channels, task, memory);
+    flush_rows(r, done, end - unit, fold, w.channels, task, memory);
+    done += end - unit;
+    unit = end;
+  }
+}
+
+} // namespace syncnorm::cpu::HWY_NAMESPACE
+
+HWY_AFTER_NAMESPACE();
+
+#endif

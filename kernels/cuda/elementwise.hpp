@@ -1,0 +1,312 @@
+#pragma once
+
+// The elementwise passes: from a pack of elements to the pack that is stored,
+// and the loop of one thread.
+
+#include "kernels/backend.hpp"
+#include "kernels/cuda/divisor.hpp"
+#include "kernels/cuda/pack.hpp"
+#include "kernels/cuda/partition.hpp"
+#include "kernels/elements.hpp"
+
+#include <cstdint>
+
+namespace syncnorm::cuda {
+
+/// Finds channel and memory of an element from its flat index, that is,
+/// counted without gaps between samples, in memory order.
+struct flat_index {
+  divisor per_sample;
+  divisor spatial;
+  divisor channels;
+  /// No tensor of the call has gaps between its samples.
+  bool dense = true;
+
+  flat_index() = default;
+
+  flat_index(const extents& shape, bool is_dense)
+      : per_sample{shape.channels * shape.spatial},
+        spatial{shape.spatial},
+        channels{shape.channels},
+        dense{is_dense} {}
+};
+
+/// Elements of a tensor and how many stand between one sample and the next.
+template <class T>
+struct gapped {
+  T* data = nullptr;
+  std::int64_t gap = 0;
+
+  [[nodiscard]] SYNCNORM_HOST_DEVICE T* at(const flat_index& index,
+                                           std::int64_t flat) const {
+    return data
+           + (index.dense ? flat
+                          : flat + index.per_sample.quotient(flat) * gap);
+  }
+};
+
+/// What normalizes the channels, by pointers to the tensor's statistics type.
+template <class Real>
+struct channel_arrays {
+  const Real* mean = nullptr;
+  const Real* spread = nullptr;
+  const Real* weight = nullptr;
+  const Real* bias = nullptr;
+  Real eps = 0;
+  eps_mode mode = eps_mode::plus;
+  bool is_variance = false;
+
+  explicit channel_arrays(const channel_normalizer& from)
+      : mean{static_cast<const Real*>(from.mean)},
+        spread{static_cast<const Real*>(from.spread)},
+        weight{static_cast<const Real*>(from.weight)},
+        bias{static_cast<const Real*>(from.bias)},
+        eps{Real(from.eps)},
+        mode{from.mode},
+        is_variance{from.is_variance} {}
+
+  [[nodiscard]] SYNCNORM_HOST_DEVICE Real inv_std(std::int64_t channel) const {
+    return is_variance ? math::inverse_deviation(spread[channel], eps, mode)
+                       : spread[channel];
+  }
+
+  [[nodiscard]] SYNCNORM_HOST_DEVICE Real scale(std::int64_t channel) const {
+    auto inverse = inv_std(channel);
+    return weight == nullptr ? inverse : inverse * weight[channel];
+  }
+};
+
+/// The constants of the channels that a thread is at: one in a plane, one for
+/// each element of the pack in a row.
+template <class Pass>
+struct known_constants {
+  static constexpr int size =
+      Pass::format == memory_format::channels_first ? 1 : Pass::width;
+
+  std::int64_t channel = -1;
+  typename Pass::constants values[size];
+};
+
+/// Calls `apply(k, constants)` for each element k of the pack at `flat`.
+template <class Pass, class Apply>
+SYNCNORM_HOST_DEVICE void for_each_element(const Pass& pass, std::int64_t flat,
+                                           known_constants<Pass>& known,
+                                           const Apply& apply) {
+  constexpr int width = Pass::width;
+  const auto& index = pass.index;
+  if constexpr (Pass::format == memory_format::channels_first) {
+    auto plane = index.spatial.quotient(flat);
+    auto channel = index.channels.remainder(plane);
+    auto s = flat - plane * index.spatial.value();
+    if (s + width <= index.spatial.value()) {
+      if (known.channel != channel) {
+        known.channel = channel;
+        known.values[0] = pass.open(channel);
+      }
+      SYNCNORM_UNROLL
+      for (int k = 0; k < width; ++k)
+        apply(k, known.values[0]);
+    } else {
+      // The pack lies across planes.
+      SYNCNORM_UNROLL
+      for (int k = 0; k < width; ++k) {
+        apply(k, pass.open(channel));
+        if (++s == index.spatial.value()) {
+          s = 0;
+          channel = channel + 1 == index.channels.value() ? 0 : channel + 1;
+        }
+      }
+    }
+  } else {
+    auto channel = index.channels.remainder(flat);
+    if (known.channel != channel) {
+      known.channel = channel;
+      SYNCNORM_UNROLL
+      for (int k = 0; k < width; ++k) {
+        known.values[k] = pass.open(channel);
+        channel = channel + 1 == index.channels.value() ? 0 : channel + 1;
+      }
+    }
+    SYNCNORM_UNROLL
+    for (int k = 0; k < width; ++k)
+      apply(k, known.values[k]);
+  }
+}
+
+/// Stores the mask bits of the pack at `flat`. All threads of a warp call it
+/// together, those without a pack with `valid` false; neighbours put their
+/// bits together to a byte, and the first of them writes it.
+template <int Width>
+SYNCNORM_HOST_DEVICE void store_mask(std::uint8_t* mask, std::int64_t flat,
+                                     unsigned bits, bool valid) {
+  auto byte = valid ? bits << unsigned(flat % 8) : 0u;
+#ifdef __CUDA_ARCH__
+  SYNCNORM_UNROLL
+  for (int distance = 1; distance < 8 / Width; distance *= 2)
+    byte |= __shfl_xor_sync(0xffffffffu, byte, distance);
+  if (valid && flat % 8 == 0)
+    mask[flat / 8] = std::uint8_t(byte);
+#else
+  // One thread after the other: the first clears the byte.
+  if (valid)
+    mask[flat / 8] = std::uint8_t(flat % 8 == 0 ? byte : mask[flat / 8] | byte);
+#endif
+}
+
+/// y = relu((x - mean) * scale + bias + residual)
+template <class T, int Width, memory_format Format>
+struct normalize_pass {
+  static constexpr int width = Width;
+  static constexpr memory_format format = Format;
+
+  using real = arithmetic_t<T>;
+  using constants = math::normalize_constants<real>;
+
+  struct input {
+    pack<T, Width> x;
+    pack<T, Width> residual;
+  };
+
+  flat_index index;
+  gapped<const T> x;
+  gapped<const T> residual;
+  gapped<T> y;
+  channel_arrays<real> channel;
+  std::uint8_t* mask = nullptr;
+  bool relu = false;
+
+  [[nodiscard]] SYNCNORM_HOST_DEVICE constants open(std::int64_t c) const {
+    return {channel.mean[c], channel.scale(c),
+            channel.bias == nullptr ? real(0) : channel.bias[c]};
+  }
+
+  [[nodiscard]] SYNCNORM_HOST_DEVICE input load(std::int64_t flat) const {
+    input in;
+    in.x = load_pack<Width>(x.at(index, flat));
+    if (residual.data != nullptr)
+      in.residual = load_pack<Width>(residual.at(index, flat));
+    return in;
+  }
+
+  SYNCNORM_HOST_DEVICE void
+  store(std::int64_t flat, const input& in, bool valid,
+        known_constants<normalize_pass>& known) const {
+    unsigned bits = 0;
+    if (valid) {
+      pack<T, Width> out;
+      for_each_element(
+          *this, flat, known, [&](int k, const constants& known_here) {
+            auto value = elements::normalized(widen<real>(in.x.values[k]),
+                                              known_here.mean, known_here.scale,
+                                              known_here.bias);
+            if (residual.data != nullptr)
+              value += widen<real>(in.residual.values[k]);
+            bits |= unsigned(value > 0) << k;
+            // NaN is not below zero and stays.
+            if (relu && value <= 0)
+              value = 0;
+            narrow(value, out.values[k]);
+          });
+      store_pack<Width>(y.at(index, flat), out);
+    }
+    if (mask != nullptr)
+      store_mask<Width>(mask, flat, bits, valid);
+  }
+};
+
+/// dx = (dy - mean_dy - (x - mean) * projection) * scale, or, without x,
+/// dx = dy * scale; dy masked first.
+template <class T, int Width, memory_format Format>
+struct backward_pass {
+  static constexpr int width = Width;
+  static constexpr memory_format format = Format;
+
+  using real = arithmetic_t<T>;
+  using constants = math::backward_constants<real>;
+
+  struct input {
+    pack<T, Width> dy;
+    pack<T, Width> x;
+    unsigned bits;
+  };
+
+  flat_index index;
+  gapped<const T> dy;
+  gapped<const T> x;
+  gapped<T> dx;
+  gapped<T> residual_grad;
+  channel_arrays<real> channel;
+  const std::uint8_t* mask = nullptr;
+  const real* sum_dy = nullptr;
+  const real* sum_dy_xmu = nullptr;
+  /// 1 / (elements of a channel over all replicas)
+  real share = 0;
+
+  [[nodiscard]] SYNCNORM_HOST_DEVICE constants open(std::int64_t c) const {
+    if (x.data == nullptr)
+      return {0, 0, 0, channel.scale(c)};
+    return math::backward_constants_by_share(
+        channel.mean[c], channel.inv_std(c),
+        channel.weight == nullptr ? real(1) : channel.weight[c], sum_dy[c],
+        sum_dy_xmu[c], share);
+  }
+
+  [[nodiscard]] SYNCNORM_HOST_DEVICE input load(std::int64_t flat) const {
+    input in;
+    in.dy = load_pack<Width>(dy.at(index, flat));
+    if (x.data != nullptr)
+      in.x = load_pack<Width>(x.at(index, flat));
+    in.bits = mask == nullptr ? ~0u : mask_bits(mask, flat);
+    return in;
+  }
+
+  SYNCNORM_HOST_DEVICE void store(std::int64_t flat, const input& in,
+                                  bool valid,
+                                  known_constants<backward_pass>& known) const {
+    if (!valid)
+      return;
+    pack<T, Width> out;
+    pack<T, Width> masked;
+    for_each_element(
+        *this, flat, known, [&](int k, const constants& known_here) {
+          auto kept = (in.bits >> k & 1u) != 0;
+          auto gradient = kept ? widen<real>(in.dy.values[k]) : real(0);
+          narrow(gradient, masked.values[k]);
+          auto value = x.data == nullptr
+                           ? gradient * known_here.scale
+                           : elements::input_gradient(
+                               gradient, widen<real>(in.x.values[k]),
+                               known_here.mean, known_here.mean_dy,
+                               known_here.projection, known_here.scale);
+          narrow(value, out.values[k]);
+        });
+    store_pack<Width>(dx.at(index, flat), out);
+    if (residual_grad.data != nullptr)
+      store_pack<Width>(residual_grad.at(index, flat), masked);
+  }
+};
+
+/// All that one thread of an elementwise kernel does. Every input of a round
+/// is loaded before the first output is stored, and each thread touches its
+/// own elements only, so that an output may be the memory of an input.
+template <class Pass>
+SYNCNORM_HOST_DEVICE void run_pass(const Pass& pass, const pack_range& range,
+                                   int lane) {
+  constexpr int flight = packs_in_flight(Pass::width);
+  known_constants<Pass> known;
+  for (auto next = range.first; next - lane < range.end;
+       next += flight * range.step) {
+    typename Pass::input in[flight];
+    SYNCNORM_UNROLL
+    for (int i = 0; i < flight; ++i)
+      if (next + i * range.step < range.end)
+        in[i] = pass.load((next + i * range.step) * Pass::width);
+    SYNCNORM_UNROLL
+    for (int i = 0; i < flight; ++i) {
+      auto here = next + i * range.step;
+      pass.store(here * Pass::width, in[i], here < range.end, known);
+    }
+  }
+}
+
+} // namespace syncnorm::cuda

@@ -1,0 +1,53 @@
+#pragma once
+
+// The second pass of a reduction: from the partial results of the runs to the
+// result of a channel.
+
+#include "kernels/cuda/plane_reduce.hpp"
+
+namespace syncnorm::cuda {
+
+/// The partial results of a channel stand in `splits` rows of `fold` columns
+/// each, all relative to the same constants.
+template <class Reduction>
+struct merge_partials_task {
+  using state = typename Reduction::state;
+
+  Reduction reduction;
+  reduce_plan plan;
+  divisor fold;
+  const state* partials = nullptr;
+
+  merge_partials_task(const Reduction& what, const reduce_plan& how,
+                      const void* scratch)
+      : reduction{what},
+        plan{how},
+        fold{how.shape.fold},
+        partials{static_cast<const state*>(scratch)} {}
+
+  [[nodiscard]] std::int64_t channels() const {
+    return plan.shape.channels / fold.value();
+  }
+
+  [[nodiscard]] SYNCNORM_HOST_DEVICE std::int64_t partials_per_channel() const {
+    return plan.splits * fold.value();
+  }
+
+  /// Merges every `threads`-th partial result of `channel` of `channels`, in
+  /// order.
+  SYNCNORM_HOST_DEVICE counted<Reduction> share(std::int64_t channel,
+                                                std::int64_t channels,
+                                                int thread, int threads) const {
+    counted<Reduction> mine;
+    for (std::int64_t i = thread; i < partials_per_channel(); i += threads) {
+      auto split = fold.quotient(i);
+      auto column = (i - split * fold.value()) * channels + channel;
+      counted<Reduction> next{plan.count_of(split),
+                              partials[split * plan.shape.channels + column]};
+      mine = merge_counted<Reduction>{}(mine, next);
+    }
+    return mine;
+  }
+};
+
+} // namespace syncnorm::cuda

@@ -1,0 +1,71 @@
+#include "kernels/cuda/runtime.hpp"
+
+#include "kernels/backend.hpp"
+#include "syncnorm/error.hpp"
+
+#include <fmt/format.h>
+
+namespace syncnorm::cuda {
+
+int device_count() noexcept {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) == cudaSuccess)
+    return count;
+  // No driver or no device: not for somebody else to find.
+  (void) cudaGetLastError();
+  return 0;
+}
+
+void check(cudaError_t status, std::string_view operation,
+           std::string_view call, const device& where) {
+  if (status == cudaSuccess)
+    return;
+  (void) cudaGetLastError();
+  throw error{errc::device_failure,
+              fmt::format("{}: {} on {}: expected success, got {} ({})",
+                          operation, call, to_string(where),
+                          cudaGetErrorName(status),
+                          cudaGetErrorString(status))};
+}
+
+device_scope::device_scope(const execution& run, std::string_view operation)
+    : where_{run.where},
+      stream_{static_cast<cudaStream_t>(run.stream)},
+      operation_{operation} {
+  auto count = device_count();
+  if (where_.index < 0 || where_.index >= count)
+    throw error{errc::device_unavailable,
+                fmt::format("{}: run.where: expected one of {} CUDA devices, "
+                            "got {}",
+                            operation_, count, to_string(where_))};
+  check_stream();
+  int current = -1;
+  check(cudaGetDevice(&current), "cudaGetDevice");
+  if (current == where_.index)
+    return;
+  check(cudaSetDevice(where_.index), "cudaSetDevice");
+  previous_ = current;
+}
+
+device_scope::~device_scope() {
+  if (previous_ >= 0)
+    (void) cudaSetDevice(previous_);
+}
+
+void device_scope::check_stream() const {
+#if CUDART_VERSION >= 12080
+  if (stream_ == nullptr || stream_ == cudaStreamLegacy
+      || stream_ == cudaStreamPerThread)
+    return;
+  int index = -1;
+  check(cudaStreamGetDevice(stream_, &index), "cudaStreamGetDevice");
+  if (index != where_.index)
+    throw error{errc::device_mismatch,
+                fmt::format("{}: run.stream: expected a stream of {}, got one "
+                            "of {}",
+                            operation_, to_string(where_),
+                            to_string(device{device_type::cuda, index}))};
+#endif
+}
+
+} // namespace syncnorm::cuda

@@ -1,0 +1,249 @@
+#!/usr/bin/env bash
+# Builds, tests and measures the CUDA kernels on a machine with a GPU.
+set -euo pipefail
+
+usage() {
+  cat <<'TEXT'
+usage: scripts/gpu-check.sh [options]
+
+On a machine with a GPU, the CUDA toolkit and a C++ compiler, but no package
+registry: builds syncnorm for that GPU (with the actors, if CAF is found), runs
+all tests, runs the GPU tests under compute-sanitizer where it is installed, and
+prints the table of the CUDA benchmark last.
+
+  --deps DIR   the packages that scripts/offline-deps.sh left in DIR; they are
+               unpacked below the build folder. Without: what is installed.
+  --build DIR  build folder (default: build/gpu-check)
+  --no-gpu     for a machine without a GPU: builds everything, shows the GPU
+               tests as Skipped, leaves out compute-sanitizer and benchmark
+  --help       prints this
+
+Exits with 0 if all was built and passed, 1 if not. On a machine with a GPU a
+skipped GPU test is a failure. Benchmark goals that are missed are shown in the
+table and in DIR/cuda_kernels.json and do not fail the run.
+Environment: CUDACXX names nvcc; PYTHON the Python whose PyTorch is compared
+with (default python3; none found: no comparison).
+TEXT
+}
+
+fail() {
+  printf 'gpu-check.sh: %s\n' "$*" >&2
+  exit 1
+}
+
+step() {
+  printf '\n== %s (after %d s)\n' "$*" "$SECONDS"
+}
+
+deps=
+build=build/gpu-check
+gpu=true
+while (($# > 0)); do
+  case $1 in
+    --help)
+      usage
+      exit 0
+      ;;
+    --no-gpu) gpu=false ;;
+    --deps | --build)
+      (($# > 1)) || fail "$1 needs a folder (see --help)"
+      if [[ $1 == --deps ]]; then deps=$2; else build=$2; fi
+      shift
+      ;;
+    *) fail "unknown argument $1 (see --help)" ;;
+  esac
+  shift
+done
+
+if [[ -n $deps ]]; then
+  [[ -d $deps ]] || fail "--deps: $deps is no folder"
+  deps=$(cd "$deps" && pwd)
+fi
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+mkdir -p "$build"
+build=$(cd "$build" && pwd)
+
+# -- packages -----------------------------------------------------------------
+
+prefix=
+runtime=
+if [[ -n $deps ]]; then
+  step "packages of $deps"
+  compgen -G "$deps/*.deb" > /dev/null || fail "--deps: no .deb file in $deps"
+  command -v dpkg > /dev/null || fail "dpkg is not here to unpack packages"
+  prefix=$build/deps
+  rm -rf "$prefix"
+  mkdir -p "$prefix"
+  for archive in "$deps"/*.deb; do
+    dpkg -x "$archive" "$prefix"
+  done
+  runtime=$prefix/runtime
+  mkdir -p "$runtime"
+  find "$prefix/usr/lib" -name 'lib*.so*' \
+    -regex '.*/lib\(fmt\|hwy\|caf_\|benchmark\)[^/]*' \
+    -exec ln -s {} "$runtime" \;
+  printf 'unpacked into %s\n' "$prefix"
+fi
+
+with_path() {
+  local path=$1
+  shift
+  LD_LIBRARY_PATH="$path${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$@"
+}
+
+# Runs a program of the unpacked packages, which needs all of their libraries.
+with_packages() {
+  with_path "$prefix/usr/lib/x86_64-linux-gnu:$prefix/lib/x86_64-linux-gnu" "$@"
+}
+
+# Runs a program of ours, or one of the machine's that starts ours: with no
+# more of the packages' libraries than ours are linked with.
+with_libraries() {
+  if [[ -n $runtime ]]; then with_path "$runtime" "$@"; else "$@"; fi
+}
+
+# -- tools --------------------------------------------------------------------
+
+# Prints the path of a tool: the machine's own, or that of the packages.
+find_tool() {
+  command -v "$1" && return
+  [[ -n $prefix && -x $prefix/usr/bin/$1 ]] && printf '%s\n' "$prefix/usr/bin/$1"
+}
+
+recent_cmake() {
+  local version
+  version=$("$1" --version 2> /dev/null | sed -n '1s/[^0-9]*\([0-9.]*\).*/\1/p')
+  [[ -n $version ]] \
+    && printf '3.25\n%s\n' "$version" | sort --check=quiet --version-sort
+}
+
+find_nvcc() {
+  local candidate
+  for candidate in "${CUDACXX:-}" nvcc /usr/local/cuda/bin/nvcc; do
+    [[ -n $candidate ]] && command -v "$candidate" && return
+  done
+  return 1
+}
+
+step "tools"
+nvcc=$(find_nvcc) || fail "no nvcc; set CUDACXX"
+ninja=$(find_tool ninja) \
+  || fail "no ninja; collect it with offline-deps.sh"
+run_ninja=("$ninja")
+cmake=$(command -v cmake || true)
+run_cmake=("$cmake")
+ctest=(ctest)
+if [[ -z $cmake ]] || ! recent_cmake "$cmake"; then
+  cmake=$prefix/usr/bin/cmake
+  [[ -n $prefix && -x $cmake ]] \
+    || fail "no CMake of 3.25 or later; collect it with offline-deps.sh"
+  run_cmake=(with_packages "$cmake")
+  ctest=(with_packages "$prefix/usr/bin/ctest")
+  run_ninja=(with_packages "$ninja")
+fi
+printf 'nvcc   %s, %s\n' "$nvcc" \
+  "$("$nvcc" --version | sed -n 's/.*release \([0-9.]*\).*/\1/p')"
+printf 'cmake  %s\nninja  %s\nc++    %s\n' "$cmake" "$ninja" \
+  "$(c++ --version | head -1)"
+
+architecture=90-real
+torch_root=
+if $gpu; then
+  command -v nvidia-smi > /dev/null || fail "no nvidia-smi; see --no-gpu"
+  capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader \
+    | head -1) || fail "nvidia-smi shows no GPU; see --no-gpu"
+  [[ $capability =~ ^[0-9]+\.[0-9]+$ ]] \
+    || fail "nvidia-smi gives no compute capability: $capability"
+  architecture=${capability/./}-real
+  printf 'gpu    %s\n' \
+    "$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -1)"
+  torch_root=$("${PYTHON:-python3}" -c '
+import os, torch
+print(os.path.dirname(torch.__file__) if torch.version.cuda else "")' \
+    2> /dev/null || true)
+  printf 'torch  %s\n' "${torch_root:-none with CUDA: no comparison}"
+fi
+
+# -- build --------------------------------------------------------------------
+
+configure() {
+  "${run_cmake[@]}" -S . -B "$build" -G Ninja \
+    -DCMAKE_MAKE_PROGRAM="$ninja" \
+    -DCMAKE_BUILD_TYPE=Release \
+    -DCMAKE_CUDA_COMPILER="$nvcc" \
+    -DCMAKE_CUDA_ARCHITECTURES="$architecture" \
+    -DCMAKE_PREFIX_PATH="${prefix:+$prefix/usr}" \
+    -DSYNCNORM_ENABLE_CUDA=ON \
+    -DSYNCNORM_ENABLE_TORCH=OFF \
+    -DSYNCNORM_ENABLE_BENCH=ON \
+    -DSYNCNORM_BENCH_TORCH_ROOT="$1" \
+    > "$build/configure.log" 2>&1 \
+    || { tail -30 "$build/configure.log" >&2; fail "CMake failed"; }
+}
+
+compile() {
+  "${run_ninja[@]}" -C "$build" "$@" > "$build/build.log" 2>&1
+}
+
+step "build for compute capability $architecture"
+configure "$torch_root"
+if [[ -n $torch_root ]] && ! compile bench_cuda_kernels; then
+  grep -m5 -E 'error|undefined' "$build/build.log" || true
+  echo "the comparison with libtorch does not build here: left out"
+  configure ""
+fi
+compile || { tail -40 "$build/build.log" >&2; fail "the build failed"; }
+grep -E '^SYNCNORM_ENABLE_(ACTORS|CUDA):' "$build/CMakeCache.txt"
+
+# -- tests --------------------------------------------------------------------
+
+failed=()
+
+step "tests"
+with_libraries "${ctest[@]}" --test-dir "$build" --output-on-failure \
+  --no-tests=error -j "$(nproc)" | tee "$build/ctest.log" \
+  || failed+=("tests")
+if $gpu && grep -q 'Skipped' "$build/ctest.log"; then
+  failed+=("a GPU test was skipped")
+fi
+
+# Runs a test program under one tool of compute-sanitizer.
+sanitize() {
+  local tool=$1 seconds=$2 status=0
+  shift 2
+  with_libraries timeout "$seconds" compute-sanitizer --tool "$tool" \
+    --error-exitcode 9 "$@" > "$build/$tool.log" 2>&1 || status=$?
+  tail -3 "$build/$tool.log"
+  case $status in
+    0) printf '%s: clean\n' "$tool" ;;
+    124) printf '%s: not finished within %d s, no error until then\n' \
+      "$tool" "$seconds" ;;
+    *) failed+=("compute-sanitizer $tool") ;;
+  esac
+}
+
+if $gpu; then
+  if command -v compute-sanitizer > /dev/null; then
+    step "compute-sanitizer"
+    sanitize memcheck 100 "$build/tests/kernels/test_kernels_cuda_suite"
+    sanitize racecheck 60 "$build/tests/kernels/test_kernels_cuda_streams"
+  else
+    echo "no compute-sanitizer here"
+  fi
+  step "benchmark"
+  with_libraries timeout 180 "$build/bench/cuda_kernels" \
+    --summary="$build/cuda_kernels.json" > "$build/bench.log" 2>&1 \
+    || failed+=("benchmark")
+fi
+
+step "result"
+for what in "${failed[@]}"; do
+  printf 'FAILED: %s\n' "$what"
+done
+if $gpu; then
+  cat "$build/bench.log"
+fi
+if ((${#failed[@]} > 0)); then
+  exit 1
+fi
+printf 'all passed after %d s\n' "$SECONDS"

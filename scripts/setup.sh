@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# Installs what syncnorm needs and this machine lacks, from Debian 12's own
+# packages. Says what it does; does nothing the second time.
+#
+#   scripts/setup.sh [--list]
+#
+#   --list  print the names of the packages and stop
+set -euo pipefail
+
+packages=(
+  # compilers and tools
+  g++ cmake ninja-build git clang-format-14 clang-tidy-14 python3
+  # the collective: CAF, and what it is tested and measured with
+  libcaf-dev libssl-dev libfmt-dev doctest-dev libbenchmark-dev
+  nlohmann-json3-dev
+  # the kernels: SIMD, tensor exchange, and what they are measured against, of
+  # which oneDNN's CMake package wants OpenCL
+  libhwy-dev libdlpack-dev libdnnl-dev ocl-icd-opencl-dev
+  # the libtorch component and the trainer
+  libtorch-dev zlib1g-dev
+)
+
+if [[ ${1:-} == --list ]]; then
+  printf '%s\n' "${packages[@]}"
+  exit 0
+elif [[ $# -gt 0 ]]; then
+  echo "setup: unknown argument '$1'; it takes --list or nothing" >&2
+  exit 2
+fi
+
+installed() {
+  [[ $(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null) == installed ]]
+}
+
+missing=()
+for package in "${packages[@]}"; do
+  installed "$package" || missing+=("$package")
+done
+
+if [[ ${#missing[@]} -eq 0 ]]; then
+  echo "setup: all ${#packages[@]} packages are installed, nothing to do"
+  exit 0
+fi
+
+as_root=()
+if [[ $(id -u) -ne 0 ]]; then
+  command -v sudo >/dev/null || {
+    echo "setup: run as root or install sudo; missing: ${missing[*]}" >&2
+    exit 1
+  }
+  as_root=(sudo)
+fi
+
+echo "setup: installing ${#missing[@]} packages: ${missing[*]}"
+"${as_root[@]}" apt-get update -q
+"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+  apt-get install -y -q --no-install-recommends "${missing[@]}"
+echo "setup: done"

@@ -1,0 +1,39 @@
+#!/usr/bin/env python3
+"""Joins the summaries of benchmarks into one file and prints it as a table.
+
+    summarize.py OUT.json IN.json...
+"""
+
+import json
+import sys
+
+
+def cell(value):
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def print_table(rows):
+    columns = ["name", "ours", "theirs", "unit", "ratio", "goal", "met"]
+    table = [columns] + [[cell(row[c]) for c in columns] for row in rows]
+    widths = [max(len(line[i]) for line in table) for i in range(len(columns))]
+    for line in table:
+        print("  ".join(text.ljust(w) for text, w in zip(line, widths)).rstrip())
+
+
+def main():
+    out, *inputs = sys.argv[1:]
+    rows = []
+    for path in inputs:
+        with open(path, encoding="utf-8") as file:
+            rows += json.load(file)
+    with open(out, "w", encoding="utf-8") as file:
+        json.dump(rows, file, indent=2)
+        file.write("\n")
+    print_table(rows)
+    missed = sum(not row["met"] for row in rows)
+    print(f"\n{len(rows)} figures, {len(rows) - missed} goals met, "
+          f"{missed} missed; written to {out}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+#pragma once
+
+// A good set of arguments for every operation, of which a test breaks one.
+
+#include "syncnorm/batch_norm.hpp"
+#include "tests/kernels/cases.hpp"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace syncnorm::test {
+
+/// The address `bytes` behind p.
+template <class T>
+T* moved(T* p, std::ptrdiff_t bytes) {
+  return reinterpret_cast<T*>(reinterpret_cast<std::uintptr_t>(p)
+                              + std::uintptr_t(bytes));
+}
+
+/// All arguments of all operations, good ones. A test breaks one of them.
+struct arguments {
+  static constexpr std::int64_t count = 5;
+
+  tensor_layout layout{dtype::float32, {2, count, 6}, {}, 30, {}};
+  tensor x_memory{layout, random_values(layout.shape, 1)};
+  tensor y_memory{layout};
+  tensor residual_memory{layout};
+  channel_array in_memory{dtype::float32, random_channels(count, 2, 1, 2)};
+  channel_array first_memory{dtype::float32, count};
+  channel_array second_memory{dtype::float32, count};
+  guarded_memory mask_memory{64};
+  scratch_memory scratch_memory_{4096};
+
+  execution run;
+  const_tensor_view x{x_memory.view()};
+  const_tensor_view dy{x_memory.view()};
+  tensor_view y{y_memory.view()};
+  void* in = in_memory.data();
+  void* first = first_memory.data();
+  void* second = second_memory.data();
+  workspace scratch{scratch_memory_.get()};
+  moments_view moments{7, first, second, count, dtype::float32, {}};
+  const_moments_view part{3, in, in, count, dtype::float32, {}};
+  channel_parameters parameters{in, in, in, in};
+  running_statistics statistics{in, in};
+  fused_tail tail{nullptr, true,
+                  reinterpret_cast<std::uint8_t*>(mask_memory.data())};
+  const std::uint8_t* mask = tail.mask;
+  backward_sums sums{first, second, nullptr, nullptr};
+  total_sums totals{in, in, 12};
+  void* residual_grad = residual_memory.view().data();
+  finalize_options options;
+  running_view running;
+  double eps = 1e-5;
+  eps_mode mode = eps_mode::plus;
+
+  [[nodiscard]] bool untouched() const {
+    return y_memory.untouched() && residual_memory.untouched()
+           && first_memory.untouched() && second_memory.untouched()
+           && mask_memory.untouched() && moments.count == 7;
+  }
+};
+
+} // namespace syncnorm::test

@@ -1,0 +1,228 @@
+#pragma once
+
+// The CUDA kernels on the host, one thread of a block after the other: all of
+// their code but the launch, the block reduction of CUB and the exchange of
+// mask bits in a warp. Finds what is wrong with the partition, the index
+// arithmetic, the vector accesses and the mathematics on a machine without a
+// GPU.
+
+#include "kernels/cuda/merge_partials.hpp"
+#include "kernels/cuda/prepare_merge.hpp"
+#include "kernels/cuda/prepare_pass.hpp"
+#include "kernels/cuda/prepare_reduction.hpp"
+#include "kernels/cuda/row_reduce.hpp"
+#include "tests/kernels/cuda_backend.hpp"
+
+#include <cstring>
+#include <memory>
+#include <new>
+#include <stdexcept>
+
+namespace syncnorm::testing {
+
+/// Merges the shares of a block, neighbours first.
+template <class Reduction>
+cuda::counted<Reduction>
+reduce_block(std::vector<cuda::counted<Reduction>> shares) {
+  for (std::size_t d = 1; d < shares.size(); d *= 2)
+    for (std::size_t i = 0; i + d < shares.size(); i += 2 * d)
+      shares[i] = cuda::merge_counted<Reduction>{}(shares[i], shares[i + d]);
+  return shares[0];
+}
+
+struct emulate_reduction {
+  std::size_t workspace_bytes = 0;
+
+  template <class Reduction>
+  void operator()(const Reduction& what, const cuda::reduce_plan& plan) const {
+    using state = typename Reduction::state;
+    std::vector<state> scratch(plan.direct() ? 0 : plan.partials());
+    if (scratch.size() * sizeof(state) > workspace_bytes)
+      throw std::logic_error("a plan needs more than the workspace function "
+                             "tells");
+    if (plan.shape.format == memory_format::channels_first)
+      planes(cuda::plane_task<Reduction>{what, plan, scratch.data()});
+    else
+      rows(cuda::row_task<Reduction>{what, plan, scratch.data()});
+    if (!plan.direct())
+      merge(cuda::merge_partials_task<Reduction>{what, plan, scratch.data()});
+  }
+
+private:
+  template <class Reduction>
+  static void planes(const cuda::plane_task<Reduction>& task) {
+    for (std::int64_t block = 0; block < task.blocks(); ++block) {
+      auto split = block / task.plan.shape.channels;
+      auto channel = block % task.plan.shape.channels;
+      std::vector<cuda::counted<Reduction>> shares;
+      for (int thread = 0; thread < cuda::block_threads; ++thread)
+        shares.push_back(task.share(channel, split, thread));
+      auto total = reduce_block(std::move(shares));
+      if (total.count != task.plan.count_of(split))
+        throw std::logic_error("a block did not see all of its run");
+      task.put(channel, split, total);
+    }
+  }
+
+  template <class Reduction>
+  static void rows(const cuda::row_task<Reduction>& task) {
+    auto board = std::make_unique<cuda::row_board<Reduction>>();
+    for (std::int64_t block = 0; block < task.blocks(); ++block) {
+      auto split = block / task.plan.tiles;
+      auto tile = block % task.plan.tiles;
+      for (int thread = 0; thread < cuda::block_threads; ++thread)
+        task.share(tile, split, thread, *board);
+      for (int d = task.first_distance(); d > 0; d /= 2)
+        for (int thread = 0; thread < cuda::block_threads; ++thread)
+          task.merge(thread, d, *board);
+      if (board->counts[0] != task.plan.count_of(split))
+        throw std::logic_error("a block did not see all of its run");
+      for (int thread = 0; thread < cuda::block_threads; ++thread)
+        task.put(tile, split, thread, *board);
+    }
+  }
+
+  template <class Reduction>
+  static void merge(const cuda::merge_partials_task<Reduction>& task) {
+    int threads = task.partials_per_channel() <= 64 ? 32 : cuda::block_threads;
+    for (std::int64_t c = 0; c < task.channels(); ++c) {
+      std::vector<cuda::counted<Reduction>> shares;
+      for (int thread = 0; thread < threads; ++thread)
+        shares.push_back(task.share(c, task.channels(), thread, threads));
+      task.reduction.close(c, reduce_block(std::move(shares)).state);
+    }
+  }
+};
+
+struct emulate_pass {
+  template <class Pass>
+  void operator()(const Pass& pass, const cuda::pass_plan& plan) const {
+    for (std::int64_t block = 0; block < plan.blocks; ++block)
+      for (int thread = 0; thread < cuda::block_threads; ++thread)
+        cuda::run_pass(pass, plan.range_of(block, thread), thread % 32);
+  }
+};
+
+struct emulate_merge {
+  template <class Real, int Capacity>
+  void operator()(const cuda::merge_parts_task<Real, Capacity>& task) const {
+    constexpr int width = cuda::merge_channels;
+    std::vector<cuda::tree_node<Real>> board(task.groups() * width);
+    for (std::int64_t c = 0; c < task.channels; ++c) {
+      auto* column = board.data() + c % width;
+      for (int group = 0; group < task.groups(); ++group)
+        column[group * width] = task.share(c, group);
+      for (int distance = 1; distance < task.groups(); distance *= 2)
+        for (int group = 0; group < task.groups(); ++group)
+          task.merge(column, group, distance);
+      task.put(c, *column);
+    }
+  }
+};
+
+struct emulate_finalize {
+  template <class Real>
+  void operator()(const cuda::finalize_task<Real>& task) const {
+    for (std::int64_t channel = 0; channel < task.channels; ++channel)
+      task.run(channel);
+  }
+};
+
+class emulated_backend : public backend {
+public:
+  [[nodiscard]] device where() const override {
+    return {};
+  }
+  [[nodiscard]] void* allocate(std::size_t bytes) override {
+    auto* memory = ::operator new (bytes + 1, std::align_val_t{256});
+    return std::memset(memory, 0xff, bytes + 1);
+  }
+  void release(void* memory) override {
+    ::operator delete (memory, std::align_val_t{256});
+  }
+  void copy_in(void* to, const void* from, std::size_t bytes) override {
+    std::memcpy(to, from, bytes);
+  }
+  void copy_out(void* to, const void* from, std::size_t bytes) override {
+    std::memcpy(to, from, bytes);
+  }
+
+  void batch_moments(const const_tensor_view& x, moments_view& out) override {
+    out.count = x.shape().per_channel();
+    if (out.count > 0)
+      cuda::with_moments(
+          x, out, emulate_reduction{cuda::reduction_workspace(x.layout())});
+  }
+  void merge_moments(std::span<const const_moments_view> parts,
+                     moments_view& out) override {
+    std::int64_t count = 0;
+    for (const auto& part : parts)
+      count += part.count;
+    if (out.type == dtype::float64)
+      cuda::with_merges<double>(parts, out, emulate_merge{});
+    else
+      cuda::with_merges<float>(parts, out, emulate_merge{});
+    out.count = count;
+  }
+  void finalize_moments(const const_moments_view& total,
+                        const finalize_options& options, void* mean,
+                        void* inv_std, const running_view& running) override {
+    if (total.type == dtype::float64)
+      cuda::with_finalize<double>(total, options, mean, inv_std, running,
+                                  emulate_finalize{});
+    else
+      cuda::with_finalize<float>(total, options, mean, inv_std, running,
+                                 emulate_finalize{});
+  }
+  void normalize(const const_tensor_view& x,
+                 const channel_parameters& parameters, const tensor_view& y,
+                 const fused_tail& tail) override {
+    channel_normalizer channel;
+    channel.mean = parameters.mean;
+    channel.spread = parameters.inv_std;
+    channel.weight = parameters.weight;
+    channel.bias = parameters.bias;
+    cuda::with_normalize(x, channel, y, tail, emulate_pass{});
+  }
+  void normalize_eval(const const_tensor_view& x,
+                      const running_statistics& statistics, double eps,
+                      eps_mode mode, const channel_parameters& parameters,
+                      const tensor_view& y, const fused_tail& tail) override {
+    cuda::with_normalize(x, evaluation(statistics, eps, mode, parameters), y,
+                         tail, emulate_pass{});
+  }
+  void backward_reduce(const const_tensor_view& dy, const const_tensor_view& x,
+                       const channel_parameters& parameters,
+                       const std::uint8_t* mask,
+                       const backward_sums& out) override {
+    cuda::with_gradients(
+        dy, x, parameters, mask, out,
+        emulate_reduction{cuda::reduction_workspace(x.layout())});
+  }
+  void backward_input(const const_tensor_view& dy, const const_tensor_view& x,
+                      const channel_parameters& parameters,
+                      const total_sums& sums, const std::uint8_t* mask,
+                      const tensor_view& dx, void* residual_grad) override {
+    cuda::with_backward_input(dy, x, parameters, sums, mask, dx, residual_grad,
+                              emulate_pass{});
+  }
+  void backward_input_eval(const const_tensor_view& dy,
+                           const running_statistics& statistics, double eps,
+                           eps_mode mode, const channel_parameters& parameters,
+                           const std::uint8_t* mask, const tensor_view& dx,
+                           void* residual_grad) override {
+    cuda::with_backward_input_eval(
+        dy, evaluation(statistics, eps, mode, parameters), mask, dx,
+        residual_grad, emulate_pass{});
+  }
+
+private:
+  static channel_normalizer evaluation(const running_statistics& statistics,
+                                       double eps, eps_mode mode,
+                                       const channel_parameters& parameters) {
+    return {statistics.mean,   statistics.var, true, eps, mode,
+            parameters.weight, parameters.bias};
+  }
+};
+
+} // namespace syncnorm::testing

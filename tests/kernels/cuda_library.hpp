@@ -1,0 +1,111 @@
+#pragma once
+
+// The public functions as a backend under test, on the CPU and on a GPU.
+
+#include "tests/kernels/cuda_backend.hpp"
+
+#include <cstring>
+#include <new>
+
+namespace syncnorm::testing {
+
+/// The public functions; memory is left to those who derive.
+class library_backend : public backend {
+public:
+  explicit library_backend(const execution& run) : run_{run} {}
+
+  [[nodiscard]] device where() const override {
+    return run_.where;
+  }
+  [[nodiscard]] const execution& run() const {
+    return run_;
+  }
+
+  void batch_moments(const const_tensor_view& x, moments_view& out) override {
+    scratch memory{*this, batch_moments_workspace(x.layout())};
+    syncnorm::batch_moments(run_, x, out, memory.view());
+  }
+  void merge_moments(std::span<const const_moments_view> parts,
+                     moments_view& out) override {
+    syncnorm::merge_moments(run_, parts, out);
+  }
+  void finalize_moments(const const_moments_view& total,
+                        const finalize_options& options, void* mean,
+                        void* inv_std, const running_view& running) override {
+    syncnorm::finalize_moments(run_, total, options, mean, inv_std, running);
+  }
+  void normalize(const const_tensor_view& x,
+                 const channel_parameters& parameters, const tensor_view& y,
+                 const fused_tail& tail) override {
+    syncnorm::normalize(run_, x, parameters, y, tail);
+  }
+  void normalize_eval(const const_tensor_view& x,
+                      const running_statistics& statistics, double eps,
+                      eps_mode mode, const channel_parameters& parameters,
+                      const tensor_view& y, const fused_tail& tail) override {
+    syncnorm::normalize_eval(run_, x, statistics, eps, mode, parameters, y,
+                             tail);
+  }
+  void backward_reduce(const const_tensor_view& dy, const const_tensor_view& x,
+                       const channel_parameters& parameters,
+                       const std::uint8_t* mask,
+                       const backward_sums& out) override {
+    scratch memory{*this, backward_reduce_workspace(x.layout())};
+    syncnorm::backward_reduce(run_, dy, x, parameters, mask, out,
+                              memory.view());
+  }
+  void backward_input(const const_tensor_view& dy, const const_tensor_view& x,
+                      const channel_parameters& parameters,
+                      const total_sums& sums, const std::uint8_t* mask,
+                      const tensor_view& dx, void* residual_grad) override {
+    syncnorm::backward_input(run_, dy, x, parameters, sums, mask, dx,
+                             residual_grad);
+  }
+  void backward_input_eval(const const_tensor_view& dy,
+                           const running_statistics& statistics, double eps,
+                           eps_mode mode, const channel_parameters& parameters,
+                           const std::uint8_t* mask, const tensor_view& dx,
+                           void* residual_grad) override {
+    syncnorm::backward_input_eval(run_, dy, statistics, eps, mode, parameters,
+                                  mask, dx, residual_grad);
+  }
+
+private:
+  class scratch {
+  public:
+    scratch(backend& owner, std::size_t bytes)
+        : bytes_{bytes},
+          memory_{owner, std::vector<std::byte>(bytes, std::byte{0xff})} {}
+
+    [[nodiscard]] workspace view() const {
+      return {memory_.data(), bytes_};
+    }
+
+  private:
+    std::size_t bytes_;
+    buffer memory_;
+  };
+
+  execution run_;
+};
+
+class cpu_backend : public library_backend {
+public:
+  cpu_backend() : library_backend{execution{}} {}
+
+  [[nodiscard]] void* allocate(std::size_t bytes) override {
+    auto* memory = ::operator new (bytes + 1, std::align_val_t{256});
+    return std::memset(memory, 0xff, bytes + 1);
+  }
+  void release(void* memory) override {
+    ::operator delete (memory, std::align_val_t{256});
+  }
+  void copy_in(void* to, const void* from, std::size_t bytes) override {
+    std::memcpy(to, from, bytes);
+  }
+  void copy_out(void* to, const void* from, std::size_t bytes) override {
+    std::memcpy(to, from, bytes);
+  }
+};
+
+} // namespace syncnorm::testing

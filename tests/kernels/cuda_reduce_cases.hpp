@@ -1,0 +1,140 @@
+#pragma once
+
+// Checks of the reductions against their definition in float64, for any
+// backend and any layout.
+
+#include "tests/kernels/cuda_placements.hpp"
+
+#include <optional>
+
+namespace syncnorm::testing {
+
+struct channel_moments {
+  std::vector<double> mean;
+  std::vector<double> m2;
+};
+
+/// By definition, in two passes.
+inline channel_moments moments_by_definition(const host_tensor& x) {
+  auto channels = std::size_t(x.layout().shape.channels);
+  auto count = static_cast<long double>(x.layout().shape.per_channel());
+  std::vector<long double> sum(channels), squares(channels);
+  x.for_each([&](auto n, auto c, auto s) { sum[c] += x.get(n, c, s); });
+  x.for_each([&](auto n, auto c, auto s) {
+    auto deviation = x.get(n, c, s) - sum[c] / count;
+    squares[c] += deviation * deviation;
+  });
+  channel_moments result;
+  for (std::size_t c = 0; c < channels; ++c) {
+    result.mean.push_back(double(sum[c] / count));
+    result.m2.push_back(double(squares[c]));
+  }
+  return result;
+}
+
+/// Runs `batch_moments` and returns what it wrote.
+inline channel_moments run_moments(backend& ops, const host_tensor& x,
+                                   dtype type) {
+  auto channels = x.layout().shape.channels;
+  std::vector<double> nothing(std::size_t(channels), NAN);
+  placed_tensor there{ops, x};
+  placed_array mean{ops, type, nothing};
+  placed_array m2{ops, type, nothing};
+  moments_view out{0, mean.data(), m2.data(), channels, type, ops.where()};
+  ops.batch_moments(there.view(), out);
+  CHECK(out.count == x.layout().shape.per_channel());
+  return {mean.read(), m2.read()};
+}
+
+/// The moments of every channel are those of its values.
+inline void check_moments(backend& ops, const placement& where, double mean,
+                          double deviation, std::optional<dtype> type = {}) {
+  host_tensor x{where.layout, where.offset};
+  x.fill_noise(1, mean, deviation);
+  auto result_type = type.value_or(statistics_type(where.layout.type));
+  auto expected = moments_by_definition(x);
+  auto found = run_moments(ops, x, result_type);
+  auto mean_tolerance = tolerance::of("batch_moments: mean", where.layout.type);
+  auto m2_tolerance = tolerance::of("batch_moments: m2", where.layout.type);
+  auto count = double(where.layout.shape.per_channel());
+  for (std::size_t c = 0; c < expected.mean.size(); ++c) {
+    auto label = where.text() + " channel " + std::to_string(c);
+    auto spread = std::sqrt(expected.m2[c] / count);
+    check_near(found.mean[c], expected.mean[c],
+               mean_tolerance * (std::abs(expected.mean[c]) + spread),
+               label + " mean");
+    check_near(found.m2[c], expected.m2[c], m2_tolerance * expected.m2[c],
+               label + " m2");
+  }
+}
+
+/// `backward_reduce` gives the sums over each channel.
+/// @param extra_stride  how much further apart the samples of dy stand.
+inline void check_backward_reduce(backend& ops, const placement& where,
+                                  bool masked, bool gradients,
+                                  std::int64_t extra_stride = 0) {
+  const auto& layout = where.layout;
+  auto type = statistics_type(layout.type);
+  random_channels channels{type, layout.shape.channels};
+  host_tensor x{layout, where.offset};
+  auto dy_layout = layout;
+  dy_layout.sample_stride += extra_stride;
+  host_tensor dy{dy_layout, where.offset};
+  x.fill_noise(4, 3, 1);
+  dy.fill_noise(5, -3, 1);
+  placed_tensor x_there{ops, x};
+  placed_tensor dy_there{ops, dy};
+  placed_array mean{ops, type, channels.mean};
+  placed_array inv_std{ops, type, channels.inv_std};
+  std::vector<double> nothing(channels.mean.size(), NAN);
+  placed_array sum_dy{ops, type, nothing};
+  placed_array sum_dy_xmu{ops, type, nothing};
+  placed_array weight_grad{ops, type, nothing};
+  placed_array bias_grad{ops, type, nothing};
+  auto bits = random_mask(layout);
+  buffer mask{ops, bits};
+
+  channel_parameters parameters;
+  parameters.mean = mean.data();
+  backward_sums out{sum_dy.data(), sum_dy_xmu.data()};
+  if (gradients) {
+    parameters.inv_std = inv_std.data();
+    out.weight_grad = weight_grad.data();
+    out.bias_grad = bias_grad.data();
+  }
+  ops.backward_reduce(
+      dy_there.view(), x_there.view(), parameters,
+      masked ? static_cast<const std::uint8_t*>(mask.data()) : nullptr, out);
+
+  std::vector<double> dy_sum(nothing.size()), xmu_sum(nothing.size());
+  std::vector<double> dy_size(nothing.size()), xmu_size(nothing.size());
+  x.for_each([&](auto n, auto c, auto s) {
+    auto kept = !masked || bit_of(bits, x.flat(n, c, s));
+    auto g = kept ? dy.get(n, c, s) : 0;
+    auto product = g * (x.get(n, c, s) - channels.mean[c]);
+    dy_sum[c] += g;
+    xmu_sum[c] += product;
+    dy_size[c] += std::abs(g);
+    xmu_size[c] += std::abs(product);
+  });
+  auto unit = tolerance::of("backward_reduce", layout.type);
+  auto found_dy = sum_dy.read();
+  auto found_xmu = sum_dy_xmu.read();
+  auto found_weight = weight_grad.read();
+  auto found_bias = bias_grad.read();
+  for (std::size_t c = 0; c < nothing.size(); ++c) {
+    auto label = where.text() + " channel " + std::to_string(c);
+    check_near(found_dy[c], dy_sum[c], unit * dy_size[c], label + " sum_dy");
+    check_near(found_xmu[c], xmu_sum[c], unit * xmu_size[c],
+               label + " sum_dy_xmu");
+    if (!gradients)
+      continue;
+    check_near(found_bias[c], dy_sum[c], unit * dy_size[c],
+               label + " bias_grad");
+    check_near(found_weight[c], xmu_sum[c] * channels.inv_std[c],
+               unit * xmu_size[c] * channels.inv_std[c],
+               label + " weight_grad");
+  }
+}
+
+} // namespace syncnorm::testing

@@ -1,0 +1,200 @@
+#pragma once
+
+// The rules that every backend must keep, as test cases for one of them: the
+// includer defines `backend& backend_under_test()` first.
+
+#include "tests/kernels/cuda_merge_cases.hpp"
+#include "tests/kernels/cuda_pass_cases.hpp"
+#include "tests/kernels/cuda_reduce_cases.hpp"
+
+namespace {
+
+using namespace syncnorm;
+using namespace syncnorm::testing;
+
+template <class F>
+void for_all_placements(const F& f) {
+  auto where = backend_under_test().where();
+  for (const auto& shape : edge_shapes())
+    for_each_placement(shape, where, f);
+  for (const auto& shape : split_shapes())
+    for (auto type : {dtype::float32, dtype::bfloat16})
+      for (auto format :
+           {memory_format::channels_first, memory_format::channels_last})
+        f(placement{
+            {type, shape, format, shape.channels * shape.spatial, where}, 0});
+}
+
+TEST_CASE("moments are right for every dtype, layout and size") {
+  for_all_placements([](const placement& where) {
+    check_moments(backend_under_test(), where, 3, 1);
+  });
+}
+
+TEST_CASE("moments come in float64 on request") {
+  for_each_placement(
+      {3, 5, 33}, backend_under_test().where(), [](const placement& where) {
+        check_moments(backend_under_test(), where, 3, 1, dtype::float64);
+      });
+}
+
+TEST_CASE("moments keep the variance of values far from zero") {
+  auto where = backend_under_test().where();
+  for (auto mean : {10.0, 1e3, 1e4})
+    for (auto shape : {tensor_shape{8, 3, 10000}, {64, 33, 49}})
+      for (auto format :
+           {memory_format::channels_first, memory_format::channels_last})
+        check_moments(backend_under_test(),
+                      {{dtype::float32, shape, format,
+                        shape.channels * shape.spatial, where},
+                       0},
+                      mean, 1);
+}
+
+TEST_CASE("a first value far from all others does not cost the variance") {
+  auto where = backend_under_test().where();
+  for (auto format :
+       {memory_format::channels_first, memory_format::channels_last}) {
+    host_tensor x{{dtype::float32, {2, 3, 40000}, format, 120000, where}, 0};
+    x.fill_noise(1, 1e4, 1);
+    for (int c = 0; c < 3; ++c)
+      x.set(0, c, 0, 0);
+    auto expected = moments_by_definition(x);
+    auto found = run_moments(backend_under_test(), x, dtype::float32);
+    for (std::size_t c = 0; c < 3; ++c)
+      check_near(found.m2[c], expected.m2[c], 1e-4 * expected.m2[c], "m2");
+  }
+}
+
+TEST_CASE("a NaN or an infinity stays in its channel") {
+  auto where = backend_under_test().where();
+  for (auto format :
+       {memory_format::channels_first, memory_format::channels_last})
+    for (auto spoiler : {double(NAN), double(INFINITY)})
+      for (std::int64_t spatial : {1, 6, 4000}) {
+        host_tensor x{
+            {dtype::float32, {4, 9, spatial}, format, 9 * spatial, where}, 0};
+        x.fill_noise(1, 3, 1);
+        auto expected = moments_by_definition(x);
+        x.set(2, 4, spatial / 2, spoiler);
+        auto found = run_moments(backend_under_test(), x, dtype::float32);
+        for (std::size_t c = 0; c < 9; ++c) {
+          CHECK(std::isfinite(found.m2[c]) == (c != 4));
+          if (c != 4)
+            CHECK(found.m2[c] == doctest::Approx(expected.m2[c]));
+        }
+      }
+}
+
+TEST_CASE("normalize gives its formula for every dtype, layout and size") {
+  int turn = 0;
+  for_all_placements([&](const placement& where) {
+    pass_options options;
+    options.affine = (turn & 1) == 0;
+    options.residual = (turn & 2) != 0;
+    options.relu = (turn & 4) != 0;
+    options.mask = options.relu && (turn & 8) != 0;
+    options.in_place = (turn & 16) != 0;
+    // 5 and 32 have no factor in common: every combination meets every kind of
+    // placement.
+    turn += 5;
+    check_normalize(backend_under_test(), where, options);
+  });
+}
+
+TEST_CASE("normalize writes the whole mask, whatever the vector width") {
+  pass_options options;
+  options.relu = options.mask = true;
+  for (auto shape : {tensor_shape{3, 5, 7}, {4, 16, 49}, {2, 24, 8}, {9, 3, 1}})
+    for_each_placement(shape, backend_under_test().where(),
+                       [&](const placement& where) {
+                         check_normalize(backend_under_test(), where, options);
+                       });
+}
+
+TEST_CASE("tensors of one call may have different gaps between samples") {
+  pass_options options;
+  options.residual = options.relu = options.mask = options.spread_out = true;
+  for (auto shape : {tensor_shape{3, 5, 7}, {4, 16, 32}, {9, 33, 1}})
+    for_each_placement(
+        shape, backend_under_test().where(), [&](const placement& where) {
+          check_normalize(backend_under_test(), where, options);
+          check_backward_input(backend_under_test(), where, options);
+          check_backward_reduce(backend_under_test(), where, true, true, 16);
+          check_backward_reduce(backend_under_test(), where, true, true, 5);
+        });
+}
+
+TEST_CASE("normalize_eval takes its inverse deviation from the variance") {
+  pass_options options;
+  options.eval = true;
+  for (auto mode : {eps_mode::plus, eps_mode::clamp})
+    for (auto shape : {tensor_shape{3, 5, 49}, {4, 16, 32}}) {
+      options.mode = mode;
+      for_each_placement(
+          shape, backend_under_test().where(), [&](const placement& where) {
+            check_normalize(backend_under_test(), where, options);
+          });
+    }
+}
+
+TEST_CASE("backward_reduce is right for every dtype, layout and size") {
+  int turn = 0;
+  for_all_placements([&](const placement& where) {
+    check_backward_reduce(backend_under_test(), where, (turn & 1) != 0,
+                          (turn & 2) != 0);
+    turn += 3;
+  });
+}
+
+TEST_CASE("backward_input gives its formula for every dtype, layout and size") {
+  int turn = 0;
+  for_all_placements([&](const placement& where) {
+    pass_options options;
+    options.affine = (turn & 1) == 0;
+    options.residual = (turn & 2) != 0;
+    options.mask = (turn & 4) != 0;
+    options.in_place = (turn & 8) != 0;
+    options.eval = (turn & 16) != 0;
+    options.mode = (turn & 32) != 0 ? eps_mode::clamp : eps_mode::plus;
+    turn += 5;
+    check_backward_input(backend_under_test(), where, options);
+  });
+}
+
+TEST_CASE("merged moments are those of all values, also by groups") {
+  for (auto type : {dtype::float32, dtype::float64})
+    for (int replicas : {1, 2, 3, 5, 8, 15, 16, 17, 31, 32, 33, 100, 1024})
+      for (int group : {2, 8})
+        check_merge(backend_under_test(), type, 19, replicas, group);
+  check_merge(backend_under_test(), dtype::float32, 3, 1025, 4);
+  check_merge(backend_under_test(), dtype::float32, 3, 2048, 64);
+  check_merge(backend_under_test(), dtype::float32, 300, 4, 2);
+}
+
+TEST_CASE("moments may be merged into the first part") {
+  placed_parts parts{backend_under_test(), dtype::float32, 33, 40};
+  auto expected = run_merge(backend_under_test(), parts.views);
+  moments_view out{0,
+                   const_cast<void*>(parts.views[0].mean),
+                   const_cast<void*>(parts.views[0].m2),
+                   33,
+                   dtype::float32,
+                   backend_under_test().where()};
+  backend_under_test().merge_moments(parts.views, out);
+  CHECK(out.count == expected.count);
+  CHECK(parts.means[0]->read() == expected.mean);
+  CHECK(parts.m2s[0]->read() == expected.m2);
+}
+
+TEST_CASE("finalize_moments keeps its formulas at count 0, 1 and more") {
+  for (auto type : {dtype::float32, dtype::float64})
+    for (std::int64_t count : {0, 1, 2, 1000})
+      for (auto mode : {eps_mode::plus, eps_mode::clamp})
+        for (auto momentum : {0.0, 0.1, 1.0})
+          for (auto running : {false, true})
+            check_finalize(backend_under_test(), type, count,
+                           {1e-5, mode, momentum}, running);
+}
+
+} // namespace

@@ -1,0 +1,322 @@
+// What goes wrong, what it says, and that everything works again afterwards.
+
+#include "tests/nn/support.hpp"
+
+#include "syncnorm/nn/data_parallel_with_callback.hpp"
+#include "syncnorm/nn/module_traits.hpp"
+
+#include <array>
+#include <stdexcept>
+
+namespace syncnorm::nn::test {
+
+namespace {
+
+/// What each copy of a net did in the last pass; copies find theirs by the
+/// number of samples, which the tests make different.
+struct record {
+  std::array<std::string, 16> thrown;
+};
+
+record& records() {
+  static record result;
+  return result;
+}
+
+/// A norm between two things that can go wrong: a batch of `throws_at` samples
+/// throws before it, one of `twice_at` samples calls it twice.
+struct FragileImpl : torch::nn::Cloneable<FragileImpl> {
+  std::int64_t throws_at = -1;
+  std::int64_t twice_at = -1;
+  SynchronizedBatchNorm2d first{nullptr};
+  SynchronizedBatchNorm2d second{nullptr};
+
+  FragileImpl() {
+    FragileImpl::reset();
+  }
+
+  void reset() override {
+    first = register_module("first", SynchronizedBatchNorm2d(2));
+    second = register_module("second", SynchronizedBatchNorm2d(2));
+  }
+
+  Tensor forward(const Tensor& x) {
+    auto n = static_cast<std::size_t>(x.size(0));
+    records().thrown[n].clear();
+    try {
+      auto y = first->forward(x);
+      if (x.size(0) == throws_at)
+        throw std::domain_error{"the dog ate it"};
+      y = second->forward(y);
+      return x.size(0) == twice_at ? second->forward(y) : y;
+    } catch (const std::exception& e) {
+      records().thrown[n] = e.what();
+      throw;
+    }
+  }
+};
+TORCH_MODULE(Fragile);
+
+std::vector<Tensor> batches(std::size_t copies) {
+  std::vector<Tensor> result;
+  for (std::size_t r = 0; r < copies; ++r)
+    result.push_back(torch::randn({static_cast<std::int64_t>(r) + 2, 2, 3, 3}));
+  return result;
+}
+
+DataParallelWithCallbackOptions on_cpus(std::size_t n) {
+  // Longer than any test: an error must not wait for the deadline.
+  SynchronizeOptions options;
+  options.deadline = std::chrono::hours{1};
+  return DataParallelWithCallbackOptions{}
+      .devices(std::vector<torch::Device>(n, torch::Device{torch::kCPU}))
+      .synchronize(options);
+}
+
+void require_working(DataParallelWithCallback& parallel) {
+  auto y = parallel->parallel_apply(batches(4));
+  Tensor all;
+  for (auto& part : y)
+    all = all.defined() ? torch::cat({all, part}) : part;
+  // Normalized by the last layer over the whole batch: mean 0, variance 1.
+  auto rows = all.transpose(0, 1).flatten(1);
+  CHECK(rows.mean(1).abs().max().item<double>() < 1e-5);
+  CHECK((rows.var(1, false) - 1).abs().max().item<double>() < 1e-3);
+}
+
+/// The error of a call that must fail.
+template <class F>
+errc code_of(F f, std::string* text = nullptr) {
+  try {
+    f();
+  } catch (const error& x) {
+    if (text)
+      *text = x.what();
+    return x.code();
+  }
+  return errc::none;
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  INFO(text);
+  return text.find(part) != std::string::npos;
+}
+
+TEST_CASE("an exception in one copy's forward is what the caller sees, every "
+          "other copy gets an error, and the modules work again") {
+  actors env;
+  for (std::int64_t guilty = 0; guilty < 4; ++guilty) {
+    CAPTURE(guilty);
+    Fragile net;
+    DataParallelWithCallback parallel{env.system, net, on_cpus(4)};
+    require_working(parallel);
+    net->throws_at = guilty + 2;
+    for (auto& copy : parallel->copies())
+      copy->as<Fragile>()->throws_at = guilty + 2;
+    CHECK_THROWS_AS(parallel->parallel_apply(batches(4)), std::domain_error);
+    for (std::int64_t r = 0; r < 4; ++r) {
+      const auto& text = records().thrown[static_cast<std::size_t>(r + 2)];
+      CHECK(contains(text, "the dog ate it"));
+      if (r != guilty) {
+        CHECK(contains(text, "second"));
+        CHECK(contains(text, std::to_string(guilty)));
+      }
+    }
+    for (auto& copy : parallel->copies())
+      copy->as<Fragile>()->throws_at = -1;
+    require_working(parallel);
+  }
+}
+
+TEST_CASE("copies that call a layer a different number of times get an error "
+          "that names the layer, and the modules work again") {
+  actors env;
+  Fragile net;
+  DataParallelWithCallback parallel{env.system, net, on_cpus(4)};
+  require_working(parallel);
+  for (auto& copy : parallel->copies())
+    copy->as<Fragile>()->twice_at = 3;
+  std::string text;
+  auto code = code_of([&] { parallel->parallel_apply(batches(4)); }, &text);
+  CHECK((code == errc::wrong_round || code == errc::participant_failed));
+  CHECK(contains(text, "second"));
+  CHECK(contains(text, "after 1 call"));
+  for (auto& copy : parallel->copies())
+    copy->as<Fragile>()->twice_at = -1;
+  require_working(parallel);
+}
+
+TEST_CASE("a wrong rank, channel count or dtype is an error that names layer, "
+          "argument, expected and got") {
+  SynchronizedBatchNorm2d layer{2};
+  std::string text;
+  auto run = [&](const Tensor& x) {
+    return code_of([&] { layer->forward(x); }, &text);
+  };
+  CHECK(run(torch::randn({2, 2, 3})) == errc::shape_mismatch);
+  CHECK(contains(text, "SynchronizedBatchNorm2d: input: expected 4 dimensions, "
+                       "got 3 of shape [2, 2, 3]"));
+  CHECK(run(torch::randn({2, 5, 3, 3})) == errc::shape_mismatch);
+  CHECK(contains(text, "expected 2 channels, got 5"));
+  CHECK(run(torch::randn({2, 2, 3, 3}, torch::kDouble))
+        == errc::dtype_mismatch);
+  CHECK(contains(text, "weight: expected float64 for float64 input, got "
+                       "float32"));
+  CHECK(run(torch::ones({2, 2, 3, 3}, torch::kInt)) == errc::dtype_mismatch);
+  CHECK(run(Tensor{}) == errc::invalid_argument);
+  CHECK(run(torch::randn({1, 2, 1, 1})) == errc::invalid_argument);
+  CHECK(contains(text, "more than 1 value"));
+  layer->options.momentum(2);
+  CHECK(run(torch::randn({2, 2, 3, 3})) == errc::invalid_argument);
+  CHECK(torch::equal(layer->running_mean, torch::zeros({2})));
+  CHECK(layer->num_batches_tracked.item<std::int64_t>() == 0);
+  SynchronizedBatchNorm1d one{2};
+  CHECK(code_of([&] {
+          one->forward(torch::randn({2, 2, 3, 3}));
+        })
+        == errc::shape_mismatch);
+  SynchronizedBatchNorm3d three{2};
+  CHECK(code_of([&] {
+          three->forward(torch::randn({2, 2, 3, 3}));
+        })
+        == errc::shape_mismatch);
+}
+
+TEST_CASE("a dtype that differs between copies is an error for all, and the "
+          "modules work again") {
+  actors env;
+  Fragile net;
+  DataParallelWithCallback parallel{env.system, net, on_cpus(4)};
+  auto x = batches(4);
+  x[2] = x[2].to(torch::kBFloat16);
+  std::string text;
+  CHECK(code_of([&] { parallel->parallel_apply(x); }, &text) != errc::none);
+  CHECK(contains(text, "bfloat16"));
+  CHECK(contains(text, "first"));
+  CHECK(contains(text, "2"));
+  for (std::size_t n = 2; n < 6; ++n)
+    CHECK(contains(records().thrown[n], "bfloat16"));
+  require_working(parallel);
+}
+
+TEST_CASE("a wrong shape on one copy is that copy's error for the caller") {
+  actors env;
+  Fragile net;
+  DataParallelWithCallback parallel{env.system, net, on_cpus(4)};
+  auto x = batches(4);
+  x[1] = torch::randn({3, 7, 3, 3});
+  CHECK(code_of([&] { parallel->parallel_apply(x); }) == errc::shape_mismatch);
+  require_working(parallel);
+}
+
+TEST_CASE("callbacks that run twice, or outside of a scope, are errors") {
+  actors env;
+  std::vector<std::shared_ptr<torch::nn::Module>> copies;
+  for (int i = 0; i < 2; ++i)
+    copies.push_back(Fragile().ptr());
+  CHECK(code_of([&] { execute_replication_callbacks(copies); })
+        == errc::invalid_argument);
+  {
+    replication_scope scope{env.system};
+    execute_replication_callbacks(copies);
+    std::string text;
+    CHECK(code_of([&] { execute_replication_callbacks(copies); }, &text)
+          == errc::invalid_argument);
+    CHECK(contains(text, "ran twice"));
+  }
+  synchronize(env.system, copies);
+  rethrow_first(on_threads(2, [&](std::size_t r) {
+    copies[r]->as<Fragile>()->forward(batches(2)[r]);
+  }));
+  CHECK(copies[0]->as<Fragile>()->first->messages_sent() == 1);
+}
+
+TEST_CASE("copies that differ in shape, none, and null are errors") {
+  actors env;
+  std::vector<std::shared_ptr<torch::nn::Module>> copies{
+      torch::nn::Sequential(SynchronizedBatchNorm2d(2)).ptr(),
+      torch::nn::Sequential(torch::nn::BatchNorm2d(2)).ptr()};
+  std::string text;
+  CHECK(code_of([&] { synchronize(env.system, copies); }, &text)
+        == errc::invalid_argument);
+  CHECK(contains(text, "copy 1"));
+  CHECK(code_of([&] {
+          synchronize(env.system, {copies[0], nullptr});
+        })
+        == errc::invalid_argument);
+  CHECK(code_of([&] {
+          synchronize(env.system,
+                      std::vector<std::shared_ptr<torch::nn::Module>>{});
+        })
+        == errc::invalid_argument);
+  auto shared = SynchronizedBatchNorm2d(2).ptr();
+  CHECK(code_of([&] {
+          synchronize(
+              env.system,
+              std::vector<std::shared_ptr<torch::nn::Module>>{shared, shared});
+        })
+        == errc::invalid_argument);
+}
+
+TEST_CASE("a copy with a thread of its own that gives up ends the wait of the "
+          "others, and they work again after synchronize") {
+  actors env;
+  std::vector<std::shared_ptr<torch::nn::Module>> copies;
+  for (int i = 0; i < 4; ++i)
+    copies.push_back(Fragile().ptr());
+  SynchronizeOptions options;
+  options.deadline = std::chrono::hours{1};
+  for (std::size_t guilty : {std::size_t{0}, std::size_t{2}}) {
+    synchronize(env.system, copies, options);
+    auto x = batches(4);
+    auto thrown = on_threads(4, [&](std::size_t r) {
+      if (r == guilty)
+        return give_up(*copies[r], "out of data");
+      copies[r]->as<Fragile>()->forward(x[r]);
+    });
+    for (std::size_t r = 0; r < 4; ++r)
+      CHECK(contains(text_of(thrown[r]), r == guilty ? "" : "out of data"));
+    synchronize(env.system, copies, options);
+    rethrow_first(on_threads(
+        4, [&](std::size_t r) { copies[r]->as<Fragile>()->forward(x[r]); }));
+  }
+}
+
+TEST_CASE("a copy that does not come is named when the deadline has passed") {
+  actors env;
+  std::vector<std::shared_ptr<torch::nn::Module>> copies;
+  for (int i = 0; i < 3; ++i)
+    copies.push_back(Fragile().ptr());
+  SynchronizeOptions options;
+  options.deadline = std::chrono::milliseconds{50};
+  synchronize(env.system, copies, options);
+  auto thrown = on_threads(2, [&](std::size_t r) {
+    copies[r]->as<Fragile>()->forward(batches(3)[r]);
+  });
+  // On a busy machine another copy may be late as well.
+  for (const auto& x : thrown) {
+    CHECK(contains(text_of(x), "layer first, round 1: waited"));
+    CHECK(
+        (contains(text_of(x), "for replica 2") || contains(text_of(x), ", 2")));
+  }
+}
+
+TEST_CASE("what a data-parallel object cannot run is an error") {
+  actors env;
+  CHECK(code_of([&] {
+          DataParallelWithCallback parallel{env.system,
+                                            std::shared_ptr<FragileImpl>{}};
+        })
+        == errc::invalid_argument);
+  DataParallelWithCallback parallel{env.system, Fragile(), on_cpus(2)};
+  CHECK(code_of([&] { parallel->parallel_apply(batches(3)); })
+        == errc::invalid_argument);
+  CHECK(code_of([&] { parallel->parallel_apply({}); })
+        == errc::invalid_argument);
+  CHECK(code_of([&] { parallel->forward(torch::tensor(1.0)); })
+        == errc::invalid_argument);
+}
+
+} // namespace
+
+} // namespace syncnorm::nn::test

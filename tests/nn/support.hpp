@@ -1,0 +1,128 @@
+#pragma once
+
+// What the libtorch component's tests share. doctest and libtorch's logging
+// headers both define CHECK: libtorch's goes.
+
+#include <torch/torch.h>
+
+#undef CHECK
+
+#include <doctest/doctest.h>
+
+#include "syncnorm/detail/caf_compat.hpp"
+#include "syncnorm/error.hpp"
+#include "syncnorm/message_types.hpp"
+#include "syncnorm/nn/synchronize.hpp"
+#include "syncnorm/nn/synchronized_batch_norm.hpp"
+
+#include <exception>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace syncnorm::nn::test {
+
+using torch::Tensor;
+
+struct config : caf::actor_system_config {
+  config() {
+    syncnorm::detail::add_types<caf::id_block::syncnorm>(*this);
+  }
+};
+
+/// An actor system for one test.
+struct actors {
+  actors() {
+    torch::manual_seed(7);
+  }
+
+  struct types {
+    types() {
+      syncnorm::detail::init_types<caf::id_block::syncnorm>();
+    }
+  };
+
+  types registered;
+  config cfg;
+  caf::actor_system system{cfg};
+};
+
+/// Runs `body(r)` for each of `n` copies on a thread of its own and waits.
+/// Returns what each threw, or null.
+inline std::vector<std::exception_ptr>
+on_threads(std::size_t n, const std::function<void(std::size_t)>& body) {
+  std::vector<std::exception_ptr> errors(n);
+  std::vector<std::thread> threads;
+  for (std::size_t r = 0; r < n; ++r)
+    threads.emplace_back([&, r] {
+      try {
+        body(r);
+      } catch (...) {
+        errors[r] = std::current_exception();
+      }
+    });
+  for (auto& thread : threads)
+    thread.join();
+  return errors;
+}
+
+inline void rethrow_first(const std::vector<std::exception_ptr>& errors) {
+  for (const auto& x : errors)
+    if (x)
+      std::rethrow_exception(x);
+}
+
+/// The text of an exception, empty for none.
+inline std::string text_of(const std::exception_ptr& x) {
+  if (!x)
+    return {};
+  try {
+    std::rethrow_exception(x);
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+}
+
+/// The largest absolute difference, relative to the larger of 1 and the
+/// largest value expected. Infinity for different shapes or a NaN.
+inline double distance(const Tensor& expected, const Tensor& got) {
+  constexpr auto far = std::numeric_limits<double>::infinity();
+  if (expected.sizes() != got.sizes())
+    return far;
+  if (expected.numel() == 0)
+    return 0;
+  auto a = expected.detach().to(torch::kDouble);
+  auto b = got.detach().to(torch::kDouble);
+  auto error = (a - b).abs().max().item<double>();
+  auto scale = std::max(1.0, a.abs().max().item<double>());
+  return std::isfinite(error) ? error / scale : far;
+}
+
+/// What results of that dtype may differ by. float64 agrees to 1e-10; float32
+/// to the tolerance with which libtorch compares its own batch norms (1e-5
+/// relative, times 10 for sums over whole batches); a half type to two units in
+/// the last place of its own output.
+inline double tolerance(torch::ScalarType type) {
+  switch (type) {
+  case torch::kDouble:
+    return 1e-10;
+  case torch::kFloat:
+    return 1e-4;
+  case torch::kHalf:
+    return 2 * 0x1p-10;
+  default:
+    return 2 * 0x1p-7;
+  }
+}
+
+/// The plain layer of libtorch for input of that rank.
+inline Tensor plain_forward(torch::nn::Module& m, const Tensor& x) {
+  if (auto* one = m.as<torch::nn::BatchNorm1d>())
+    return one->forward(x);
+  if (auto* two = m.as<torch::nn::BatchNorm2d>())
+    return two->forward(x);
+  return m.as<torch::nn::BatchNorm3d>()->forward(x);
+}
+
+} // namespace syncnorm::nn::test

@@ -1,0 +1,214 @@
+#include "trainer/input/cifar10.hpp"
+#include "trainer/input/dataset.hpp"
+#include "trainer/input/idx.hpp"
+
+#include "trainer/scratch_folder.hpp"
+
+#include <doctest/doctest.h>
+#include <zlib.h>
+
+#include <array>
+#include <cmath>
+
+using namespace syncnorm::train;
+
+namespace {
+
+const std::filesystem::path digits = SYNCNORM_DIGITS;
+
+bytes idx_header(std::initializer_list<std::uint8_t> sizes) {
+  bytes result{0, 0, 8, static_cast<std::uint8_t>(sizes.size())};
+  for (auto size : sizes)
+    for (auto byte : {std::uint8_t{0}, std::uint8_t{0}, std::uint8_t{0}, size})
+      result.push_back(byte);
+  return result;
+}
+
+/// Three images of 2 x 2 with the labels 7, 0, 9, as the test wants them.
+struct tiny_idx {
+  scratch_folder folder;
+  bytes images = idx_header({3, 2, 2});
+  bytes labels = idx_header({3});
+
+  tiny_idx() {
+    for (std::uint8_t i = 0; i < 12; ++i)
+      images.push_back(i);
+    for (std::uint8_t label : {7, 0, 9})
+      labels.push_back(label);
+  }
+
+  labelled_images load() const {
+    write_bytes(folder / "images", images);
+    write_bytes(folder / "labels", labels);
+    return load_idx(folder / "images", folder / "labels");
+  }
+
+  std::string message() const {
+    return message_of([this] { (void) load(); });
+  }
+};
+
+void gzip(const std::filesystem::path& from, const std::filesystem::path& to) {
+  auto text = read_text(from);
+  auto* file = gzopen(to.c_str(), "wb");
+  REQUIRE(file);
+  REQUIRE(gzwrite(file, text.data(), static_cast<unsigned>(text.size()))
+          == static_cast<int>(text.size()));
+  REQUIRE(gzclose(file) == Z_OK);
+}
+
+bytes cifar_record(std::uint8_t label, std::uint8_t pixel) {
+  bytes result(3073, pixel);
+  result[0] = label;
+  return result;
+}
+
+} // namespace
+
+TEST_CASE("images and labels come out of IDX files as they went in") {
+  tiny_idx files;
+  auto images = files.load();
+  CHECK(images.size() == 3);
+  CHECK(images.shape == image_shape{1, 2, 2});
+  CHECK(images.labels == bytes{7, 0, 9});
+  CHECK(images.image(2)[1] == 9);
+}
+
+TEST_CASE("a wrong magic number is refused with file, offset and both values") {
+  tiny_idx files;
+  files.images[3] = 1;
+  CHECK(contains(files.message(),
+                 "images: offset 0: expected the magic number 00 00 08 03"));
+  CHECK(contains(files.message(), "found 00 00 08 01"));
+}
+
+TEST_CASE("a file that ends too soon is refused with what is missing") {
+  tiny_idx files;
+  files.images.pop_back();
+  CHECK(contains(files.message(),
+                 "images: offset 16: expected 12 bytes (3 images of 2 x 2), "
+                 "found 11 bytes"));
+  files.images.resize(6);
+  CHECK(contains(files.message(), "images: offset 4: expected 4 bytes"));
+}
+
+TEST_CASE("a file that goes on after its data is refused") {
+  tiny_idx files;
+  files.labels.push_back(1);
+  CHECK(contains(files.message(), "labels: offset 11: expected the end of the "
+                                  "file, found 1 more bytes"));
+}
+
+TEST_CASE("a count that lies costs no memory") {
+  tiny_idx files;
+  files.images[4] = 0xff;
+  CHECK(contains(files.message(), "images: offset 16: expected 171127603"));
+}
+
+TEST_CASE("a label of 10 or more is refused at its offset") {
+  tiny_idx files;
+  files.labels[9] = 10;
+  CHECK(contains(files.message(),
+                 "labels: offset 9: expected a label below 10, found 10"));
+}
+
+TEST_CASE("different numbers of images and labels are refused") {
+  tiny_idx files;
+  files.labels[7] = 2;
+  CHECK(contains(files.message(), "labels: offset 4: expected 3 labels"));
+  CHECK(contains(files.message(), "found 2"));
+}
+
+TEST_CASE("the bundled digits are complete, plain and as gzip files") {
+  auto plain = load_dataset(digits);
+  CHECK(plain->training.size() == 1437);
+  CHECK(plain->held_out.size() == 360);
+  CHECK(plain->training.shape == image_shape{1, 8, 8});
+  scratch_folder folder;
+  for (const auto* part : {"train", "t10k"})
+    for (const auto* name : {"-images-idx3-ubyte", "-labels-idx1-ubyte"})
+      gzip(digits / (part + std::string{name}),
+           folder / (part + std::string{name} + ".gz"));
+  auto packed = load_dataset(folder.path());
+  CHECK(packed->training.pixels == plain->training.pixels);
+  CHECK(packed->held_out.labels == plain->held_out.labels);
+  CHECK(packed->fingerprint == plain->fingerprint);
+}
+
+TEST_CASE("mean and deviation are those of all training pixels") {
+  auto data = load_dataset(digits);
+  long double sum = 0;
+  for (auto x : data->training.pixels)
+    sum += x;
+  auto count = static_cast<long double>(data->training.pixels.size());
+  auto mean = sum / count;
+  long double squares = 0;
+  for (auto x : data->training.pixels)
+    squares += (x - mean) * (x - mean);
+  // Two formulas in double and long double: rounding of a few units in 1e-16.
+  CHECK(data->mean.at(0) == doctest::Approx(double(mean)).epsilon(1e-13));
+  CHECK(data->deviation.at(0)
+        == doctest::Approx(double(sqrtl(squares / count))).epsilon(1e-13));
+}
+
+TEST_CASE("a gzip file that was cut off or damaged is refused") {
+  scratch_folder folder;
+  gzip(digits / "t10k-images-idx3-ubyte", folder / "packed");
+  auto text = read_text(folder / "packed");
+  auto load = [&](std::string content) {
+    write_bytes(folder / "images", {content.begin(), content.end()});
+    return message_of([&] {
+      (void) load_idx(folder / "images", digits / "t10k-labels-idx1-ubyte");
+    });
+  };
+  auto cut = load(text.substr(0, text.size() / 2));
+  CHECK(contains(cut, "images: offset "));
+  CHECK(contains(cut, "expected more data, found: "));
+  text[text.size() / 2] ^= 0x55;
+  auto damaged = load(text);
+  CHECK(contains(damaged, "images: offset "));
+}
+
+TEST_CASE("CIFAR-10's records come out as they went in") {
+  scratch_folder folder;
+  auto two = cifar_record(3, 17);
+  auto other = cifar_record(9, 255);
+  two.insert(two.end(), other.begin(), other.end());
+  write_bytes(folder / "a.bin", two);
+  write_bytes(folder / "b.bin", cifar_record(0, 1));
+  std::array files{folder / "a.bin", folder / "b.bin"};
+  auto images = load_cifar10(files);
+  CHECK(images.labels == bytes{3, 9, 0});
+  CHECK(images.shape == image_shape{3, 32, 32});
+  CHECK(images.image(1)[3071] == 255);
+  CHECK(images.image(2)[0] == 1);
+}
+
+TEST_CASE("a CIFAR-10 file that ends in a record or has a label of 10 or more "
+          "is refused") {
+  scratch_folder folder;
+  auto load = [&](const bytes& data) {
+    write_bytes(folder / "a.bin", data);
+    std::array files{folder / "a.bin"};
+    return message_of([&] { (void) load_cifar10(files); });
+  };
+  auto data = cifar_record(1, 0);
+  data.resize(3073 + 5);
+  CHECK(contains(load(data), "a.bin: offset 3073: expected 3073 bytes (record "
+                             "1), found 5 bytes"));
+  CHECK(contains(load({}), "a.bin: offset 0: expected 3073 bytes"));
+  CHECK(contains(load(cifar_record(10, 0)),
+                 "a.bin: offset 0: expected a label below 10, found 10"));
+}
+
+TEST_CASE("a folder without a data set is refused by name") {
+  scratch_folder folder;
+  auto empty = message_of([&] { (void) load_dataset(folder.path()); });
+  CHECK(contains(empty, folder.path().string()));
+  CHECK(contains(empty, "found neither"));
+  auto missing = message_of([&] { (void) load_dataset(folder / "none"); });
+  CHECK(contains(missing, "none: expected a folder"));
+  write_bytes(folder / "train-images-idx3-ubyte", {});
+  auto partial = message_of([&] { (void) load_dataset(folder.path()); });
+  CHECK(contains(partial, "train-labels-idx1-ubyte"));
+}

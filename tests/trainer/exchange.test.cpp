@@ -1,0 +1,259 @@
+#include "trainer/input/batch.hpp"
+#include "trainer/plan/epoch_plan.hpp"
+#include "trainer/plan/run_state.hpp"
+#include "trainer/run/gradient_sum.hpp"
+#include "trainer/run/replica_group.hpp"
+
+#include "trainer/scratch_folder.hpp"
+
+#include "syncnorm/errors.hpp"
+
+#include <doctest/doctest.h>
+
+#include <array>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <set>
+
+using namespace syncnorm;
+using namespace syncnorm::train;
+
+namespace {
+
+using parts = std::vector<identified<gradient_part>>;
+
+parts parts_of(std::vector<std::vector<float>> gradients) {
+  parts result;
+  for (auto& x : gradients) {
+    auto id = static_cast<std::int64_t>(result.size());
+    result.push_back({id, {0.5, flat_array{std::move(x)}}});
+  }
+  return result;
+}
+
+/// A configuration that knows the messages.
+struct test_config : caf::actor_system_config {
+  test_config() {
+    detail::add_types<caf::id_block::syncnorm, caf::id_block::syncnorm_train>(
+        *this);
+  }
+};
+
+test_config& configuration() {
+  detail::init_types<caf::id_block::syncnorm, caf::id_block::syncnorm_train>();
+  static test_config result;
+  return result;
+}
+
+/// A replica that answers as it is told.
+class fake_replica : public replica_actor::base {
+public:
+  fake_replica(caf::actor_config& config, std::uint64_t hash,
+               std::function<caf::error()> problem)
+      : replica_actor::base{config},
+        hash_{hash},
+        problem_{std::move(problem)} {}
+
+  behavior_type make_behavior() override {
+    return {
+        [](step_atom, const step_plan&) -> caf::result<step_report> {
+          return step_report{};
+        },
+        [](evaluate_atom, std::uint64_t begin,
+           std::uint64_t end) -> caf::result<evaluation> {
+          return evaluation{end - begin, begin, 0.5};
+        },
+        [this](hash_atom) -> caf::result<std::uint64_t> { return hash_; },
+        [](save_atom, const std::string&,
+           const std::string&) -> caf::result<void> { return caf::unit; },
+        [this](load_atom, const std::string&) -> caf::result<void> {
+          return problem_();
+        },
+    };
+  }
+
+private:
+  std::uint64_t hash_;
+  std::function<caf::error()> problem_;
+};
+
+struct fake_group {
+  caf::actor_system system{configuration()};
+  std::vector<replica_actor> members;
+
+  void add(
+      std::uint64_t hash,
+      std::function<caf::error()> problem = [] { return caf::error{}; }) {
+    members.push_back(system.spawn<fake_replica>(hash, std::move(problem)));
+  }
+};
+
+run_state some_state() {
+  dataset data;
+  data.training.shape = {1, 8, 8};
+  data.fingerprint = 77;
+  auto state = initial_state(settings{}, data);
+  state.epoch = 3;
+  state.position = 128;
+  state.step = 71;
+  state.loss = 1.0 / 3.0;
+  return state;
+}
+
+} // namespace
+
+TEST_CASE("gradients are added over all replicas, empty ones as zero") {
+  auto messages = parts_of({{1, 2}, {}, {10, 20}});
+  auto replies = add_gradients(messages);
+  REQUIRE(replies.size() == 3);
+  for (const auto& [id, sum] : replies) {
+    CHECK(sum.gradient.f32 == float_array{11, 22});
+    CHECK(sum.loss == 1.5);
+    CHECK(sum.finite);
+  }
+}
+
+TEST_CASE("gradients longer than a block are added to their end") {
+  std::vector<float> ramp(2500);
+  for (std::size_t i = 0; i < ramp.size(); ++i)
+    ramp[i] = static_cast<float>(i);
+  auto messages = parts_of({ramp, ramp});
+  auto sum = add_gradients(messages)[0].message;
+  for (std::size_t i = 0; i < ramp.size(); ++i)
+    REQUIRE(sum.gradient.f32[i] == 2 * ramp[i]);
+}
+
+TEST_CASE("float32 gradients are added without losing small ones") {
+  // 2^24 + 1 - 2^24 is 0 in float32, however it is grouped from the left.
+  auto messages = parts_of({{16777216.0F}, {1.0F}, {-16777216.0F}});
+  CHECK(add_gradients(messages)[0].message.gradient.f32[0] == 1.0F);
+}
+
+TEST_CASE("a sum that is not finite is marked") {
+  constexpr auto inf = std::numeric_limits<float>::infinity();
+  for (auto x : {inf, -inf, std::nanf("")}) {
+    auto messages = parts_of({{1, 2}, {3, x}});
+    CHECK_FALSE(add_gradients(messages)[0].message.finite);
+  }
+  auto messages = parts_of({{1}});
+  messages[0].message.loss = NAN;
+  CHECK_FALSE(add_gradients(messages)[0].message.finite);
+}
+
+TEST_CASE("gradients of different models are refused by replica") {
+  auto messages = parts_of({{1, 2}, {1, 2, 3}});
+  CHECK(message_of([&] { (void) add_gradients(messages); })
+        == "add_gradients: replica 1: expected 2 float32 and 0 float64, got 3 "
+           "and 0");
+}
+
+TEST_CASE("an epoch's batches cover it, and none is a single sample") {
+  for (std::size_t samples : {1U, 2U, 64U, 65U, 66U, 1437U})
+    for (std::size_t batch : {1U, 2U, 4U, 64U, 2000U}) {
+      epoch_plan plan{samples, batch};
+      std::size_t at = 0;
+      for (std::size_t i = 0; i < plan.steps(); ++i) {
+        auto range = plan.batch_at(at);
+        CHECK(range.begin == at);
+        CHECK((range.size() > 1 || batch == 1 || samples == 1));
+        CHECK(range.size() <= batch + 1);
+        at = range.end;
+      }
+      CHECK(at == samples);
+    }
+}
+
+TEST_CASE("images move by every distance up to the limit, the same each time") {
+  std::set<std::pair<std::ptrdiff_t, std::ptrdiff_t>> seen;
+  for (std::uint32_t sample = 0; sample < 500; ++sample) {
+    auto shift = shift_of(1, 1, 2, sample);
+    CHECK(shift == shift_of(1, 1, 2, sample));
+    seen.emplace(shift.down, shift.right);
+  }
+  CHECK(seen.size() == 9);
+  CHECK(shift_of(0, 1, 2, 3) == image_shift{});
+}
+
+TEST_CASE("a moved image keeps its pixels and gets zeros from outside") {
+  dataset data;
+  data.mean = {1};
+  data.deviation = {2};
+  data.training.shape = {1, 2, 2};
+  data.training.pixels = {3, 5, 7, 9};
+  data.training.labels = {0};
+  std::array<float, 4> out{};
+  normalize_image(data, data.training, 0, {}, out);
+  CHECK(out == std::array{1.0F, 2.0F, 3.0F, 4.0F});
+  normalize_image(data, data.training, 0, {1, 0}, out);
+  CHECK(out == std::array{-0.5F, -0.5F, 1.0F, 2.0F});
+  normalize_image(data, data.training, 0, {0, -1}, out);
+  CHECK(out == std::array{2.0F, -0.5F, 4.0F, -0.5F});
+}
+
+TEST_CASE("a run's state comes back from its text with the same bits") {
+  auto state = some_state();
+  auto again = parse_state(to_text(state), "file");
+  CHECK(to_text(again) == to_text(state));
+  CHECK(again.loss == state.loss);
+  CHECK(again.model == "cnn");
+}
+
+TEST_CASE("a state with a missing or wrong line is refused by file and line") {
+  auto text = to_text(some_state());
+  auto at = text.find("seed=");
+  auto cut = text.substr(0, at) + text.substr(text.find('\n', at) + 1);
+  CHECK(contains(message_of([&] { (void) parse_state(cut, "file"); }),
+                 "file: expected \"seed=\" and a value"));
+  text.replace(at, 6, "seed=x");
+  CHECK(contains(message_of([&] { (void) parse_state(text, "file"); }),
+                 "found \"seed=x\""));
+}
+
+TEST_CASE("a state of another run is refused by the first difference") {
+  auto found = some_state();
+  auto expected = some_state();
+  expected.step = 0;
+  require_same_run(found, expected, "file");
+  expected.precision = "f64";
+  CHECK(message_of([&] { require_same_run(found, expected, "file"); })
+        == "file: of another run: expected precision=f64, found precision=f32");
+}
+
+TEST_CASE("replicas with different weights are an error that names one") {
+  fake_group fakes;
+  fakes.add(1);
+  fakes.add(1);
+  fakes.add(2);
+  replica_group group{fakes.system, fakes.members};
+  CHECK(message_of([&] { group.require_same_weights(); })
+        == "replica 2: the weights differ from replica 0's: expected the hash "
+           "0000000000000001, found 0000000000000002");
+}
+
+TEST_CASE("the held-out samples are spread and their results added up") {
+  fake_group fakes;
+  fakes.add(1);
+  fakes.add(1);
+  replica_group group{fakes.system, fakes.members};
+  auto sum = group.evaluate(11, 2);
+  CHECK(sum.samples == 11);
+  CHECK(sum.correct == 0 + 5);
+  CHECK(sum.loss == 1.0);
+}
+
+TEST_CASE("of several errors the cause is reported, not what followed") {
+  fake_group fakes;
+  fakes.add(1, [] { return make_error(errc::master_down, "follower"); });
+  fakes.add(1, [] { return make_error(errc::invalid_argument, "cause"); });
+  replica_group group{fakes.system, fakes.members};
+  CHECK(message_of([&] { group.load("file"); }) == "cause");
+}
+
+TEST_CASE("a replica that is gone is an error, not a wait") {
+  fake_group fakes;
+  fakes.add(1);
+  caf::anon_send_exit(fakes.members[0], caf::exit_reason::kill);
+  replica_group group{fakes.system, fakes.members};
+  CHECK(message_of([&] { group.load("file"); }) != "nothing was thrown");
+}

@@ -1,0 +1,144 @@
+#include "trainer/plan/devices.hpp"
+#include "trainer/plan/epoch_order.hpp"
+#include "trainer/plan/schedule.hpp"
+#include "trainer/plan/settings.hpp"
+#include "trainer/plan/sgd.hpp"
+
+#include "trainer/scratch_folder.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <set>
+
+using namespace syncnorm::train;
+
+namespace {
+
+std::vector<std::uint32_t> order_of(std::size_t n, std::uint64_t seed,
+                                    std::uint64_t epoch) {
+  epoch_order order{n, seed, epoch};
+  auto all = order.range(0, n);
+  return {all.begin(), all.end()};
+}
+
+} // namespace
+
+TEST_CASE("an epoch shows every sample once") {
+  auto order = order_of(1437, 1, 0);
+  std::ranges::sort(order);
+  std::vector<std::uint32_t> expected(1437);
+  std::iota(expected.begin(), expected.end(), 0U);
+  CHECK(order == expected);
+}
+
+TEST_CASE("the order follows from seed and epoch, and differs between them") {
+  CHECK(order_of(100, 1, 2) == order_of(100, 1, 2));
+  CHECK(order_of(100, 1, 2) != order_of(100, 1, 3));
+  CHECK(order_of(100, 1, 2) != order_of(100, 2, 2));
+}
+
+TEST_CASE("all permutations are equally likely") {
+  std::array<int, 6> counts{};
+  constexpr int rounds = 60000;
+  for (int i = 0; i < rounds; ++i) {
+    auto order = order_of(3, 5, static_cast<std::uint64_t>(i));
+    counts.at(order[0] * 2 + (order[1] > order[2] ? 1 : 0)) += 1;
+  }
+  // Five standard deviations of a count: sqrt(60000 * 1/6 * 5/6) = 91.
+  for (auto count : counts)
+    CHECK(std::abs(count - rounds / 6) < 5 * 91);
+}
+
+TEST_CASE("shards cover a batch without gap and differ by one at most") {
+  for (std::size_t size : {0U, 1U, 3U, 29U, 64U})
+    for (std::size_t replicas : {1U, 2U, 4U, 7U}) {
+      position_range whole{100, 100 + size};
+      auto at = whole.begin;
+      for (std::size_t i = 0; i < replicas; ++i) {
+        auto part = shard_of(whole, replicas, i);
+        CHECK(part.begin == at);
+        CHECK(part.size() >= size / replicas);
+        CHECK(part.size() <= size / replicas + 1);
+        at = part.end;
+      }
+      CHECK(at == whole.end);
+    }
+}
+
+TEST_CASE("a schedule starts at the full rate and falls as it says") {
+  using enum schedule_kind;
+  CHECK(learning_rate(constant, 0.3, 99, 100) == 0.3);
+  CHECK(learning_rate(cosine, 0.3, 0, 100) == doctest::Approx(0.3));
+  CHECK(learning_rate(cosine, 0.3, 50, 100) == doctest::Approx(0.15));
+  CHECK(learning_rate(cosine, 0.3, 100, 100) == doctest::Approx(0.0));
+  CHECK(learning_rate(step, 0.3, 49, 100) == 0.3);
+  CHECK(learning_rate(step, 0.3, 50, 100) == doctest::Approx(0.03));
+  CHECK(learning_rate(step, 0.3, 75, 100) == doctest::Approx(0.003));
+}
+
+TEST_CASE("gradient descent follows torch.optim.SGD") {
+  // The values of torch.optim.SGD(lr=0.1, momentum=0.9, weight_decay=0.01) for
+  // a weight of 1 with the gradients 0.5 and -0.25, worked out by hand:
+  // v = 0.51, w = 0.949; v = 0.9 * 0.51 - 0.25 + 0.00949, w = 0.949 - 0.1 * v.
+  std::array<double, 1> weight{1.0};
+  std::array<double, 1> velocity{0.0};
+  sgd_settings settings{0.1, 0.9, 0.01};
+  std::array<double, 1> gradient{0.5};
+  sgd_step<double>(settings, weight, velocity, gradient);
+  CHECK(weight[0] == doctest::Approx(0.949).epsilon(1e-14));
+  gradient[0] = -0.25;
+  sgd_step<double>(settings, weight, velocity, gradient);
+  CHECK(velocity[0] == doctest::Approx(0.21849).epsilon(1e-14));
+  CHECK(weight[0] == doctest::Approx(0.927151).epsilon(1e-14));
+}
+
+TEST_CASE("device lists are read, with copies") {
+  CHECK(list_devices(parse_devices("cpu*4")) == "cpu:0, cpu:1, cpu:2, cpu:3");
+  CHECK(list_devices(parse_devices("cuda:0,cuda:1")) == "cuda:0, cuda:1");
+  CHECK(list_devices(parse_devices("cpu,cuda:0")) == "cpu:0, cuda:0");
+  CHECK(list_devices(parse_devices("cuda*2,cpu")) == "cuda:0, cuda:0, cpu:0");
+}
+
+TEST_CASE("a device list that makes no sense is refused by its item") {
+  for (const auto* text : {"", "cpu,", "tpu", "cpu*0", "cpu*", "cpu*x", "*4",
+                           "cpu*99999", "cuda:-1", "cpu *2"}) {
+    CAPTURE(text);
+    CHECK(contains(message_of([&] { (void) parse_devices(text); }),
+                   "--devices: expected"));
+  }
+  CHECK(contains(message_of([] { (void) parse_devices("cpu,tpu:1"); }),
+                 "found \"tpu:1\""));
+}
+
+TEST_CASE("without a device list every GPU is used, else up to four cores") {
+  CHECK(list_devices(default_devices(2, 16)) == "cuda:0, cuda:1");
+  CHECK(list_devices(default_devices(0, 16)) == "cpu:0, cpu:1, cpu:2, cpu:3");
+  CHECK(list_devices(default_devices(0, 2)) == "cpu:0, cpu:1");
+  CHECK(list_devices(default_devices(0, 0)) == "cpu:0");
+}
+
+TEST_CASE("options are read by name, and unknown names are refused") {
+  CHECK(parse_model("resnet") == model_kind::resnet);
+  CHECK(parse_norm(to_string(norm_kind::frozen)) == norm_kind::frozen);
+  CHECK(parse_precision("bf16") == precision_kind::bf16);
+  CHECK(message_of([] { (void) parse_model("vgg"); })
+        == "--model: expected mlp, cnn, resnet, found \"vgg\"");
+}
+
+TEST_CASE("options out of range are refused by name") {
+  auto message = [](auto change) {
+    settings options;
+    change(options);
+    return message_of([&] { options.validate(); });
+  };
+  CHECK(message([](settings&) {}) == "nothing was thrown");
+  CHECK(contains(message([](auto& x) { x.batch = 0; }), "--batch: "));
+  CHECK(contains(message([](auto& x) { x.epochs = 0; }), "--epochs: "));
+  CHECK(contains(message([](auto& x) { x.rate = -1; }), "--lr: "));
+  CHECK(contains(message([](auto& x) { x.momentum = 1; }), "--momentum: "));
+  CHECK(contains(message([](auto& x) { x.resume = true; }), "--resume: "));
+  CHECK(contains(message([](auto& x) { x.every = 5; }), "--every: "));
+}
