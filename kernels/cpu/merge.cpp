@@ -81,16 +81,17 @@ void finalize_all(const const_moments_view& total,
                   Real* running_mean, Real* running_var) {
   const auto* mean_in = static_cast<const Real*>(total.mean);
   const auto* m2_in = static_cast<const Real*>(total.m2);
+  const auto tracked = running_mean != nullptr && running_var != nullptr;
   for (std::int64_t c = 0; c < total.channels; ++c) {
     math::mean_m2<double> channel;
     if (total.count != 0)
       channel = {mean_in[c], m2_in[c]};
     auto result = math::finalize(channel, total.count, options,
-                                 running_mean != nullptr ? running_mean[c] : 0,
-                                 running_var != nullptr ? running_var[c] : 0);
+                                 tracked ? running_mean[c] : 0,
+                                 tracked ? running_var[c] : 0);
     mean[c] = Real(result.mean);
     inv_std[c] = Real(result.inv_std);
-    if (running_mean == nullptr)
+    if (!tracked)
       continue;
     running_mean[c] = Real(result.running_mean);
     running_var[c] = Real(result.running_var);
