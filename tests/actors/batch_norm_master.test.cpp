@@ -253,3 +253,68 @@ TEST_CASE_FIXTURE(layer_fixture, "one copy cannot register twice") {
   CHECK(code == errc::duplicate_identifier);
   CHECK(text == "layer bn, round 1: replica 1 is registered already");
 }
+
+TEST_CASE("what a round says arrives at another node with the same bits") {
+  auto infinity = std::numeric_limits<double>::infinity();
+  auto tiny = std::numeric_limits<double>::denorm_min();
+  auto sent = backward(7, {infinity, -0.0, tiny, 4});
+  sent.type = dtype::bfloat16;
+  sent.update.eps = tiny;
+  sent.update.mode = eps_mode::clamp;
+  sent.update.momentum = 0.3;
+  sent.update.cumulative = true;
+  sent.update.running = {1, -infinity};
+  sent.update.num_batches_tracked = 12;
+  batch_norm_message got;
+  REQUIRE(detail::deserialize(detail::serialize(sent), got));
+  CHECK(got.mode == round_mode::backward);
+  CHECK(got.type == dtype::bfloat16);
+  CHECK(got.channels == 2);
+  CHECK(got.count == 7);
+  CHECK(list(got.values) == list(sent.values));
+  CHECK(std::signbit(got.values[1]));
+  CHECK(got.update.eps == tiny);
+  CHECK(got.update.mode == eps_mode::clamp);
+  CHECK(got.update.momentum == 0.3);
+  CHECK(got.update.cumulative);
+  CHECK(list(got.update.running) == list(sent.update.running));
+  CHECK(got.update.num_batches_tracked == 12);
+
+  batch_norm_reply reply{9, {tiny, infinity}, {1, 2}, 3};
+  batch_norm_reply returned;
+  REQUIRE(detail::deserialize(detail::serialize(reply), returned));
+  CHECK(returned.count == 9);
+  CHECK(list(returned.values) == list(reply.values));
+  CHECK(list(returned.running) == list(reply.running));
+  CHECK(returned.num_batches_tracked == 3);
+}
+
+TEST_CASE_FIXTURE(layer_fixture, "a participant on another node gets the same "
+                                 "reply, and the same errors") {
+  layer_config other_config;
+  caf::actor_system other{other_config};
+  batch_norm_participant owner{system, {.layer = "bn"}, 2};
+  auto port = system.middleman().publish(owner.master(), 0, "127.0.0.1");
+  REQUIRE(port);
+  auto master = other.middleman().remote_actor<batch_norm_master_actor>(
+      "127.0.0.1", *port);
+  REQUIRE(master);
+  batch_norm_participant slave{other, *master, 1};
+  std::vector<std::vector<double>> values(2);
+  run_all(2, [&](std::size_t r) {
+    values[r] = list((r == 0 ? owner : slave)
+                         .run(r == 0 ? forward(2, {2, 2}) : forward(4, {5, 0}))
+                         .values);
+  });
+  auto want =
+      merge_round(number({forward(2, {2, 2}), forward(4, {5, 0})})).values;
+  CHECK(values[0] == list(want));
+  CHECK(values[1] == list(want));
+  auto thrown = run_copies(2, [&](std::size_t r) {
+    (r == 0 ? owner : slave)
+        .run(r == 0 ? forward(2, {2, 2}) : backward(2, {2, 2}));
+  });
+  for (const auto& x : thrown)
+    CHECK(contains(outcome(x).second, "layer bn, round 2: replica 1 sent a "
+                                      "backward message"));
+}

@@ -70,7 +70,7 @@ public:
   template <class Pending>
   static answer await_forward(Pending pending) {
     answer result;
-    pending.receive(
+    std::move(pending).receive(
         [&](const shared_tensor& y, std::uint64_t ticket) {
           result.value = fetch(y);
           result.ticket = ticket;
@@ -82,7 +82,7 @@ public:
   template <class Pending>
   static answer await_backward(Pending pending) {
     answer result;
-    pending.receive(
+    std::move(pending).receive(
         [&](const shared_tensor& dx) { result.value = fetch(dx); },
         [&](caf::error& reason) { result.reason = std::move(reason); });
     return result;

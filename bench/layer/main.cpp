@@ -1,0 +1,205 @@
+// What synchronization costs a layer: four copies, a thread each, forward and
+// backward of (8, 64, 56, 56) float32 a copy, against the same four copies
+// without synchronization, and against libtorch's plain batch normalization on
+// the same four threads. All contestants in one process, in turn.
+
+#include "bench/collective/threads.hpp"
+#include "bench/layer/peer.hpp"
+#include "bench/support.hpp"
+
+#include "syncnorm/batch_norm_layer.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <memory>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using namespace syncnorm;
+using namespace syncnorm::bench;
+
+constexpr std::size_t copy_count = 4;
+constexpr std::int64_t channel_count = 64;
+constexpr int passes_per_run = 10;
+
+struct bench_config : caf::actor_system_config {
+  bench_config() {
+    detail::add_types<caf::id_block::syncnorm>(*this);
+  }
+};
+
+/// The tensors of one copy; all contestants work on the same ones.
+struct tensors {
+  std::vector<float> x, y, dy, dx;
+  std::vector<float> weight = std::vector<float>(channel_count, 1);
+  std::vector<float> bias = std::vector<float>(channel_count, 0);
+  tensor_layout layout = make_layout(
+      dtype::float32, std::array<std::int64_t, 4>{8, channel_count, 56, 56});
+
+  explicit tensors(unsigned seed) {
+    auto size =
+        static_cast<std::size_t>(layout.shape.samples * layout.sample_stride);
+    std::minstd_rand engine{seed};
+    std::uniform_real_distribution<float> values{-1, 3};
+    for (auto* array : {&x, &y, &dy, &dx}) {
+      array->resize(size);
+      std::ranges::generate(*array, [&] { return values(engine); });
+    }
+  }
+
+  layer_memory memory() {
+    return {layout,      56,        56,        x.data(),
+            y.data(),    dy.data(), dx.data(), weight.data(),
+            bias.data(), 1e-5};
+  }
+};
+
+using all_tensors = std::vector<tensors>;
+
+/// Four copies, each with a thread of its own, that run `passes_per_run` passes
+/// side by side.
+class contestant {
+public:
+  explicit contestant(worker_threads::work work)
+      : threads_{copy_count, std::move(work)} {}
+
+  void run() {
+    threads_.start(passes_per_run);
+    if (!threads_.join())
+      throw std::runtime_error{"bench/layer: a copy has failed"};
+  }
+
+private:
+  worker_threads threads_;
+};
+
+using layers = std::vector<std::unique_ptr<batch_norm_layer>>;
+
+layers make_layers(caf::actor_system& system, bool synchronized) {
+  layers result;
+  for (std::size_t i = 0; i < copy_count; ++i)
+    result.push_back(std::make_unique<batch_norm_layer>(
+        system,
+        batch_norm_options{.name = "bench", .channels = channel_count}));
+  if (synchronized)
+    execute_replication_callbacks(result);
+  return result;
+}
+
+worker_threads::work run_layers(layers& copies, all_tensors& data) {
+  return [&](std::int64_t i, std::int64_t passes) {
+    auto r = static_cast<std::size_t>(i - 1);
+    auto& t = data[r];
+    const_tensor_view x{t.x.data(), t.layout};
+    const_tensor_view dy{t.dy.data(), t.layout};
+    try {
+      for (; passes > 0; --passes) {
+        auto tape = copies[r]->forward(x, {t.y.data(), t.layout});
+        copies[r]->backward(x, dy, tape, {t.dx.data(), t.layout});
+      }
+    } catch (const std::exception& reason) {
+      std::fprintf(stderr, "%s\n", reason.what());
+      return false;
+    }
+    return true;
+  };
+}
+
+worker_threads::work run_peers(std::vector<std::unique_ptr<peer>>& peers,
+                               all_tensors& data) {
+  return [&](std::int64_t i, std::int64_t passes) {
+    auto r = static_cast<std::size_t>(i - 1);
+    // Made in the thread that uses it, for which it sets libtorch's number of
+    // threads.
+    if (!peers[r])
+      peers[r] = make_plain_peer(data[r].memory());
+    for (; passes > 0; --passes) {
+      peers[r]->forward();
+      peers[r]->backward();
+    }
+    return true;
+  };
+}
+
+/// Where the time of the synchronized copies went: the slowest copy is the one
+/// that waits least.
+void report_waiting(report& out, const layers& copies, double step_ms,
+                    int runs) {
+  std::vector<double> waits;
+  for (const auto& copy : copies)
+    waits.push_back(
+        std::chrono::duration<double, std::milli>(copy->waited()).count()
+        / (runs * passes_per_run));
+  auto slowest = std::ranges::min_element(waits) - waits.begin();
+  for (std::size_t r = 0; r < waits.size(); ++r)
+    out.add(reported(
+        fmt::format("layer bench: waiting of copy {}{}, forward + backward", r,
+                    std::ptrdiff_t(r) == slowest ? " (the slowest)" : ""),
+        waits[r], step_ms, "ms", waits[r] / step_ms));
+}
+
+int run(int argc, char** argv) {
+  detail::init_types<caf::id_block::syncnorm>();
+  auto given = parse_options(argc, argv);
+  bench_config config;
+  caf::actor_system system{config};
+  all_tensors data;
+  for (unsigned r = 0; r < copy_count; ++r)
+    data.emplace_back(r + 1);
+  auto synchronized = make_layers(system, true);
+  auto apart = make_layers(system, false);
+  std::vector<std::unique_ptr<peer>> peers(copy_count);
+  contestant ours{run_layers(synchronized, data)};
+  contestant unsynchronized{run_layers(apart, data)};
+  contestant libtorch{run_peers(peers, data)};
+  std::vector<candidate> candidates{
+      {"synchronized", [&] { ours.run(); }},
+      {"unsynchronized", [&] { unsynchronized.run(); }}};
+  if (has_libtorch())
+    candidates.push_back({"libtorch", [&] { libtorch.run(); }});
+  auto times = time_in_turn(candidates, given.rounds);
+
+  report out{"A layer of four copies, (8, 64, 56, 56) float32 each, forward + "
+             "backward",
+             given};
+  auto to_ms = [](double seconds) { return seconds * 1e3 / passes_per_run; };
+  for (std::size_t i = 0; i < candidates.size(); ++i)
+    out.add("layer/" + candidates[i].name, times[i], 0);
+  auto ms = to_ms(times[0].median);
+  auto cost =
+      reported("layer: synchronized / unsynchronized", ms,
+               to_ms(times[1].median), "ms", times[0].median / times[1].median);
+  // Four copies on fewer cores wait for each other's time slices.
+  if (std::thread::hardware_concurrency() >= copy_count) {
+    cost.goal = "<= 1.05";
+    cost.met = cost.ratio <= 1.05;
+  }
+  out.add(cost);
+  if (has_libtorch())
+    out.add(at_least(2, "layer: libtorch's plain BatchNorm / synchronized", ms,
+                     to_ms(times[2].median), "ms",
+                     times[2].median / times[0].median));
+  // Each candidate has run once more, to warm up.
+  report_waiting(out, synchronized, ms, given.rounds + 1);
+  out.finish();
+  return 0;
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& x) {
+    std::fprintf(stderr, "%s\n", x.what());
+    return 2;
+  }
+}
