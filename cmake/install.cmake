@@ -1,4 +1,9 @@
-# What `cmake --install` leaves for find_package(syncnorm).
+# What `cmake --install` leaves: for each component (kernels, actors, torch) its
+# library and headers, its part of find_package(syncnorm), its pkg-config file.
+#
+#   cmake --install <build> [--component kernels]
+#
+# A component needs those before it.
 include(CMakePackageConfigHelpers)
 
 set(syncnorm_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/syncnorm")
@@ -14,12 +19,16 @@ foreach(component IN LISTS syncnorm_components)
   install(
     TARGETS syncnorm_${component}
     EXPORT syncnorm-${component}
-    FILE_SET HEADERS)
+    ARCHIVE COMPONENT ${component}
+    LIBRARY COMPONENT ${component}
+    RUNTIME COMPONENT ${component}
+    FILE_SET HEADERS COMPONENT ${component})
   install(
     EXPORT syncnorm-${component}
     NAMESPACE syncnorm::
     FILE syncnorm-${component}-targets.cmake
-    DESTINATION "${syncnorm_package_dir}")
+    DESTINATION "${syncnorm_package_dir}"
+    COMPONENT ${component})
 endforeach()
 
 configure_package_config_file(
@@ -30,5 +39,49 @@ write_basic_package_version_file(syncnorm-config-version.cmake
 install(
   FILES "${CMAKE_CURRENT_BINARY_DIR}/syncnorm-config.cmake"
         "${CMAKE_CURRENT_BINARY_DIR}/syncnorm-config-version.cmake"
-        cmake/FindCAF.cmake
-  DESTINATION "${syncnorm_package_dir}")
+  DESTINATION "${syncnorm_package_dir}"
+  COMPONENT kernels)
+if(TARGET syncnorm_actors)
+  install(
+    FILES cmake/FindCAF.cmake
+    DESTINATION "${syncnorm_package_dir}"
+    COMPONENT actors)
+endif()
+
+# -- pkg-config ----------------------------------------------------------------
+
+# A static library needs the libraries behind it from whoever links it, a shared
+# one brings them.
+set(syncnorm_pc_behind "Requires:")
+set(syncnorm_pc_and_behind ",")
+if(BUILD_SHARED_LIBS)
+  set(syncnorm_pc_behind "Requires.private:")
+  set(syncnorm_pc_and_behind "\nRequires.private:")
+endif()
+set(syncnorm_pc_dir "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
+file(RELATIVE_PATH syncnorm_pc_prefix "/${syncnorm_pc_dir}" "/")
+string(REGEX REPLACE "/$" "" syncnorm_pc_prefix "${syncnorm_pc_prefix}")
+
+# syncnorm_pkg_config(COMPONENT): installs syncnorm-COMPONENT.pc. Where the
+# libraries behind it lie, only generator expressions know.
+function(syncnorm_pkg_config component)
+  set(name syncnorm-${component}.pc)
+  configure_file(cmake/${name}.in ${name}.gen @ONLY)
+  file(
+    GENERATE
+    OUTPUT "${CMAKE_CURRENT_BINARY_DIR}/${name}"
+    INPUT "${CMAKE_CURRENT_BINARY_DIR}/${name}.gen")
+  install(
+    FILES "${CMAKE_CURRENT_BINARY_DIR}/${name}"
+    DESTINATION "${syncnorm_pc_dir}"
+    COMPONENT ${component})
+endfunction()
+
+set(syncnorm_pc_cuda "")
+if(SYNCNORM_ENABLE_CUDA)
+  set(syncnorm_pc_cuda "-L$<TARGET_FILE_DIR:CUDA::cudart> -lcudart")
+endif()
+syncnorm_pkg_config(kernels)
+if(TARGET syncnorm_actors)
+  syncnorm_pkg_config(actors)
+endif()
