@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <limits>
@@ -60,7 +61,7 @@ void require_agreement(const message& owner, const message& x) {
                        to_string(a.type)));
 }
 
-void require_update(const message& owner) {
+void require_update(const message& owner, std::int64_t count) {
   const auto& update = owner.message.update;
   if (update.mode.code > static_cast<std::uint8_t>(eps_mode::clamp))
     refuse(errc::malformed_message, owner,
@@ -74,6 +75,15 @@ void require_update(const message& owner) {
   if (update.num_batches_tracked < 0 || update.num_batches_tracked == limit)
     refuse(errc::malformed_message, owner,
            fmt::format("{} batches tracked", update.num_batches_tracked));
+  if (update.online && update.running.size() != expected)
+    refuse(errc::malformed_message, owner,
+           fmt::format("{} online statistics, expected {}",
+                       update.running.size(), expected));
+  if (update.num_elements_tracked < 0
+      || update.num_elements_tracked > limit - count)
+    refuse(errc::malformed_message, owner,
+           fmt::format("{} elements tracked before {} more",
+                       update.num_elements_tracked, count));
 }
 
 std::int64_t total_count(std::span<const message> messages) {
@@ -141,6 +151,28 @@ batch_norm_reply merge_forward(std::span<const message> messages,
           double_array{std::move(running)}, batches};
 }
 
+/// As `merge_forward`, with the moments of all batches before as one part more.
+batch_norm_reply merge_online(std::span<const message> messages,
+                              std::int64_t count) {
+  const auto& update = messages[0].message.update;
+  auto channels = messages[0].message.channels;
+  auto batch = merge_all(messages, count);
+  std::vector<double> seen(update.running.begin(), update.running.end());
+  auto view_of = [channels](std::int64_t n, double* values) {
+    return moments_view{n,        values,         values + channels,
+                        channels, dtype::float64, {}};
+  };
+  auto total = view_of(update.num_elements_tracked, seen.data());
+  std::array<const_moments_view, 2> parts{total, view_of(count, batch.data())};
+  merge_moments({}, parts, total);
+  std::vector<double> values(seen);
+  finalize_moments({}, total, {.eps = update.eps, .mode = update.mode},
+                   values.data(), values.data() + channels, {});
+  return {total.count, double_array{std::move(values)},
+          double_array{std::move(seen)},
+          update.num_batches_tracked + (count != 0 ? 1 : 0)};
+}
+
 // -- backward -----------------------------------------------------------------
 
 void add(double* a, const double_array& b) {
@@ -184,8 +216,9 @@ batch_norm_reply merge_round(std::span<const message> messages) {
   auto count = total_count(messages);
   if (messages[0].message.mode == round_mode::backward)
     return {count, double_array{add_all(messages)}, {}, 0};
-  require_update(messages[0]);
-  return merge_forward(messages, count);
+  require_update(messages[0], count);
+  return messages[0].message.update.online ? merge_online(messages, count)
+                                           : merge_forward(messages, count);
 }
 
 sync_callback<batch_norm_message, batch_norm_reply>

@@ -44,6 +44,9 @@ void batch_norm_options::validate() const {
   if (frozen && !track_running_stats)
     refuse(*this, "frozen: expected running statistics to go with it, got "
                   "track_running_stats = false");
+  if (online && !track_running_stats)
+    refuse(*this, "online: expected running statistics to go with it, got "
+                  "track_running_stats = false");
   require_available(where);
   if (where.type != device_type::cpu)
     throw error{errc::device_unavailable,

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <type_traits>
@@ -50,7 +51,10 @@ batch_norm_replica::batch_norm_replica(batch_norm_options options)
     weight_gradient_ = pending_weight_ = {type, channels()};
     bias_gradient_ = pending_bias_ = {type, channels()};
   }
-  if (options_.track_running_stats) {
+  if (options_.online) {
+    running_mean_ = {dtype::float64, channels(), 0};
+    running_m2_ = {dtype::float64, channels(), 0};
+  } else if (options_.track_running_stats) {
     running_mean_ = {type, channels(), 0};
     running_var_ = {type, channels(), 1};
   }
@@ -64,9 +68,13 @@ std::vector<named_array> batch_norm_replica::state() {
   append(result, "bias", bias_);
   append(result, "running_mean", running_mean_);
   append(result, "running_var", running_var_);
+  append(result, "running_m2", running_m2_);
   if (options_.track_running_stats)
     result.push_back(
         {"num_batches_tracked", std::span{&num_batches_tracked_, 1}});
+  if (options_.online)
+    result.push_back(
+        {"num_elements_tracked", std::span{&num_elements_tracked_, 1}});
   return result;
 }
 
@@ -91,10 +99,12 @@ statistics_update batch_norm_replica::make_update() const {
   if (!training_ || !options_.track_running_stats)
     return result;
   auto running = running_mean_.widened();
-  auto var = running_var_.widened();
-  running.insert(running.end(), var.begin(), var.end());
+  auto spread = (options_.online ? running_m2_ : running_var_).widened();
+  running.insert(running.end(), spread.begin(), spread.end());
+  result.online = options_.online;
   result.running = double_array{std::move(running)};
   result.num_batches_tracked = num_batches_tracked_;
+  result.num_elements_tracked = num_elements_tracked_;
   return result;
 }
 
@@ -102,9 +112,12 @@ void batch_norm_replica::take_over(const batch_norm_reply& reply) {
   if (!options_.track_running_stats || reply.running.size() == 0)
     return;
   auto running = reply.running.view();
+  auto& spread = options_.online ? running_m2_ : running_var_;
   running_mean_.assign(running.first(channels()));
-  running_var_.assign(running.last(channels()));
+  spread.assign(running.last(channels()));
   num_batches_tracked_ = reply.num_batches_tracked;
+  if (options_.online)
+    num_elements_tracked_ = reply.count;
 }
 
 // -- arguments ----------------------------------------------------------------
@@ -173,14 +186,23 @@ workspace batch_norm_replica::scratch(std::size_t bytes) {
 batch_norm_tape batch_norm_replica::running_tape() const {
   batch_norm_tape tape;
   tape.source_ = batch_norm_tape::source::running;
-  tape.mean_ = running_mean_;
-  tape.inv_std_ = running_var_;
+  auto mean = running_mean_.widened();
+  auto spread = (options_.online ? running_m2_ : running_var_).widened();
   // One element's M2 is its variance.
-  finalize_moments(run(),
-                   {1, running_mean_.data(), running_var_.data(),
-                    options_.channels, running_mean_.type(), options_.where},
-                   {options_.eps, options_.mode, 0}, tape.mean_.data(),
-                   tape.inv_std_.data(), {});
+  std::int64_t count = 1;
+  if (num_elements_tracked_ != 0)
+    count = num_elements_tracked_;
+  else if (options_.online)
+    std::ranges::fill(spread, 1.0);
+  finalize_moments({},
+                   {count, mean.data(), spread.data(), options_.channels,
+                    dtype::float64, device{}},
+                   {options_.eps, options_.mode, 0}, mean.data(), spread.data(),
+                   {});
+  tape.mean_ = {options_.type, channels()};
+  tape.inv_std_ = {options_.type, channels()};
+  tape.mean_.assign(mean);
+  tape.inv_std_.assign(spread);
   return tape;
 }
 
@@ -188,7 +210,8 @@ batch_norm_tape batch_norm_replica::forward_alone(const const_tensor_view& x,
                                                   const tensor_view& y) {
   if (exchanges() || running_mean_.empty()) {
     auto tape = end_forward(answer_alone(begin_forward(x, y)), x, y);
-    tape.source_ = batch_norm_tape::source::this_replica;
+    if (!options_.online)
+      tape.source_ = batch_norm_tape::source::this_replica;
     return tape;
   }
   require("forward", "x", x);
@@ -224,7 +247,8 @@ batch_norm_tape batch_norm_replica::end_forward(const batch_norm_reply& reply,
                                                 const const_tensor_view& x,
                                                 const tensor_view& y) {
   batch_norm_tape tape;
-  tape.source_ = batch_norm_tape::source::all_replicas;
+  tape.source_ = options_.online ? batch_norm_tape::source::running
+                                 : batch_norm_tape::source::all_replicas;
   tape.count_ = reply.count;
   tape.mean_ = {options_.type, channels()};
   tape.inv_std_ = {options_.type, channels()};

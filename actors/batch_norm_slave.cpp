@@ -5,7 +5,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <exception>
 #include <type_traits>
 #include <utility>
@@ -26,6 +28,11 @@ std::vector<named_array> all_arrays(batch_norm_replica& replica) {
   for (auto& gradient : replica.gradients())
     result.push_back({gradient.name + ".grad", gradient.values});
   return result;
+}
+
+/// Whether a float64 can be a counter of the state.
+bool is_counter(double x) {
+  return x >= 0 && x <= 0x1p53 && x == std::floor(x);
 }
 
 } // namespace
@@ -137,7 +144,7 @@ void batch_norm_slave::start(const job_ptr& at, forward_job& x) {
 void batch_norm_slave::finish(forward_job& x, const tensor_memory& y,
                               batch_norm_tape tape) {
   std::uint64_t ticket = 0;
-  if (replica_->is_training()) {
+  if (replica_->is_training() && !replica_->options().online) {
     ticket = ++last_ticket_;
     kept_.emplace(ticket, kept{std::move(x.x), std::move(tape)});
   }
@@ -234,6 +241,12 @@ caf::result<void> batch_norm_slave::write_state(const std::string& name,
                                     "{}",
                                     replica_->options().name, name, size,
                                     values.size()));
+    if (std::holds_alternative<std::span<std::int64_t>>(x.values)
+        && !std::ranges::all_of(values, is_counter))
+      return make_error(errc::invalid_argument,
+                        fmt::format("layer {}: {}: expected a whole number "
+                                    "from 0 to 2^53, got {}",
+                                    replica_->options().name, name, values[0]));
     std::visit(
         [&]<class T>(std::span<T> to) {
           for (std::size_t i = 0; i < size; ++i)

@@ -2,6 +2,8 @@
 
 #include "syncnorm/error.hpp"
 
+#include <fmt/format.h>
+
 namespace syncnorm {
 
 namespace {
@@ -18,6 +20,23 @@ std::size_t bytes_of(const tensor_layout& layout) {
 }
 
 } // namespace
+
+shared_tensor shared_tensor::samples(std::int64_t first,
+                                     std::int64_t count) const {
+  auto layout = view_.layout();
+  auto all = layout.shape.samples;
+  if (first < 0 || count < 0 || first > all || count > all - first)
+    throw error{errc::invalid_argument,
+                fmt::format("shared_tensor::samples: expected a part of {} "
+                            "samples, got {} from {} on",
+                            all, count, first)};
+  layout.shape.samples = count;
+  auto offset = static_cast<std::size_t>(count == 0 ? 0 : first)
+                * static_cast<std::size_t>(layout.sample_stride)
+                * size_of(layout.type);
+  const auto* begin = static_cast<const std::byte*>(view_.data());
+  return {const_tensor_view{begin + offset, layout}, owner_};
+}
 
 tensor_memory::tensor_memory(tensor_layout layout)
     : bytes_{std::make_shared_for_overwrite<std::byte[]>(bytes_of(layout))},

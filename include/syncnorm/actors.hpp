@@ -55,7 +55,8 @@ using sync_master_actor = detail::typed_actor<
 /// same one; a round that fails is answered with the master's error.
 using batch_norm_slave_actor = detail::typed_actor<
     /// From the stage before, once a batch: x. Answered with y, and a ticket
-    /// for the backward pass; it is 0, and nothing is kept, in evaluation.
+    /// for the backward pass; it is 0, and nothing is kept, in evaluation and
+    /// in online standardization.
     /// Errors: shape_mismatch, dtype_mismatch, device_mismatch.
     caf::result<shared_tensor, std::uint64_t>(forward_atom, shared_tensor),
 
@@ -77,7 +78,8 @@ using batch_norm_slave_actor = detail::typed_actor<
     caf::result<double_array>(read_state_atom, std::string),
 
     /// From the trainer, between passes: overwrites that array.
-    /// Errors: as above; shape_mismatch for another number of elements.
+    /// Errors: as above, and for a counter that is none; shape_mismatch for
+    /// another number of elements.
     caf::result<void>(write_state_atom, std::string, double_array),
 
     /// From a stage that cannot do its part, with the reason: the next round

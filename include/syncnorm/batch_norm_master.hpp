@@ -36,8 +36,9 @@ batch_norm_callback(const sync_options& options, std::int64_t participants);
 /// Forward: merges the moments along the tree of `merge_moments`, then as
 /// `finalize_moments`, with the owner's `update`. A batch of no elements at all
 /// leaves the running statistics and the number of batches as they were, and
-/// answers mean 0 and the inverse deviation of variance 0. Backward: adds the
-/// sums along the same tree.
+/// answers mean 0 and the inverse deviation of variance 0. Online, the moments
+/// of everything seen before are merged with the batch's first. Backward: adds
+/// the sums along the same tree.
 /// @throws error `shape_mismatch`, `dtype_mismatch`, `invalid_argument` or
 ///         `malformed_message`, naming the replica, if the messages disagree
 ///         with the owner's in mode, type or channels or have another size

@@ -73,11 +73,16 @@ struct statistics_update {
   detail::exact_double momentum = 0.1;
   /// Average over all batches: momentum is 1 / (batches, this one included).
   bool cumulative = false;
+  /// Normalize with the statistics of all elements seen so far.
+  bool online = false;
   /// Running mean, then unbiased running variance, before this round: 2 * C
-  /// elements, or none if they are not tracked.
+  /// elements, or none if they are not tracked. Online: mean, then M2, of all
+  /// elements seen before.
   double_array running;
   /// Batches tracked before this round.
   std::int64_t num_batches_tracked = 0;
+  /// Online: elements of each channel seen before this round.
+  std::int64_t num_elements_tracked = 0;
 };
 
 template <class Inspector>
@@ -86,8 +91,9 @@ auto inspect(Inspector& f, statistics_update& x) {
       f, x, "syncnorm::statistics_update", detail::field("eps", x.eps),
       detail::field("mode", x.mode), detail::field("momentum", x.momentum),
       detail::field("cumulative", x.cumulative),
-      detail::field("running", x.running),
-      detail::field("num_batches_tracked", x.num_batches_tracked));
+      detail::field("online", x.online), detail::field("running", x.running),
+      detail::field("num_batches_tracked", x.num_batches_tracked),
+      detail::field("num_elements_tracked", x.num_elements_tracked));
 }
 
 /// What a replica sends into a round. Mode, type and channels must be the same
@@ -118,10 +124,11 @@ auto inspect(Inspector& f, batch_norm_message& x) {
 
 /// What every replica gets back: the same for all.
 struct batch_norm_reply {
-  /// Elements of each channel over all replicas.
+  /// Elements of each channel over all replicas; online, of all batches so far.
   std::int64_t count = 0;
-  /// 2 * C elements. Forward: mean, then inv_std, of the whole batch. Backward:
-  /// sum(dy), then sum(dy * (x - mean)), over the whole batch.
+  /// 2 * C elements. Forward: mean, then inv_std, of the whole batch, or of
+  /// all elements so far. Backward: sum(dy), then sum(dy * (x - mean)), over
+  /// the whole batch.
   double_array values;
   /// Forward: the running statistics with this batch, as in
   /// `statistics_update`. A replica that keeps its own takes them over.

@@ -28,6 +28,12 @@ struct batch_norm_options {
   /// Has running statistics. If not, evaluation uses the statistics of this
   /// replica's batch, as PyTorch does.
   bool track_running_stats = true;
+  /// Online standardization of a stream: in training a batch is normalized with
+  /// the statistics of all elements seen so far, its own included, merged in
+  /// float64 without loss. They take the place of the running averages, and
+  /// evaluation uses them; `momentum` does not matter. Backward takes them for
+  /// constants.
+  bool online = false;
   /// Statistics and parameters are constants: always as in evaluation, nothing
   /// is updated, and there are no gradients of weight and bias.
   bool frozen = false;
@@ -38,7 +44,8 @@ struct batch_norm_options {
 
   /// @throws error `invalid_argument` for an empty name, less than one channel,
   ///         eps that is negative or not finite, momentum outside [0, 1], a
-  ///         deadline of zero or less, or `frozen` without running statistics;
+  ///         deadline of zero or less, or `frozen` or `online` without running
+  ///         statistics;
   ///         `device_unavailable` if `where` does not exist here or is not a
   ///         CPU device: arrays of this layer are in host memory.
   void validate() const;

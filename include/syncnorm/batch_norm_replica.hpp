@@ -26,8 +26,8 @@ public:
     return inv_std_;
   }
 
-  /// Elements of each channel that the statistics were made from; 0 for
-  /// running statistics.
+  /// Elements of each channel that the statistics were made from; 0 in
+  /// evaluation.
   [[nodiscard]] std::int64_t count() const noexcept {
     return count_;
   }
@@ -51,7 +51,8 @@ private:
 /// exchange between the halves.
 class batch_norm_replica {
 public:
-  /// weight 1, bias 0, running mean 0, running variance 1, no batches.
+  /// weight 1, bias 0, running mean 0, running variance 1, no batches. Online,
+  /// too, mean 0 and variance 1 are used until something was seen.
   /// @throws error as `batch_norm_options::validate`.
   explicit batch_norm_replica(batch_norm_options options);
 
@@ -71,7 +72,9 @@ public:
   // -- state ------------------------------------------------------------------
 
   /// `weight`, `bias`, `running_mean`, `running_var`, `num_batches_tracked`, as
-  /// far as there are; to read and to write.
+  /// far as there are; to read and to write. Online `running_m2`, the sum of
+  /// squared deviations, stands for the variance, and `num_elements_tracked`
+  /// tells of how many elements a channel; mean and M2 are float64 then.
   [[nodiscard]] std::vector<named_array> state();
 
   /// The gradients of `weight` and `bias` under these names, summed up since
@@ -168,7 +171,9 @@ private:
   channel_array bias_;
   channel_array running_mean_;
   channel_array running_var_;
+  channel_array running_m2_;
   std::int64_t num_batches_tracked_ = 0;
+  std::int64_t num_elements_tracked_ = 0;
   channel_array weight_gradient_;
   channel_array bias_gradient_;
 

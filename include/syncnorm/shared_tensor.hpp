@@ -36,6 +36,12 @@ public:
     return view_;
   }
 
+  /// Returns `count` samples from `first` on, in the same memory: how a batch
+  /// is scattered.
+  /// @throws error `invalid_argument` if they are not there.
+  [[nodiscard]] shared_tensor samples(std::int64_t first,
+                                      std::int64_t count) const;
+
   /// For CAF's printers: bytes that travel to another node.
   [[nodiscard]] std::uint64_t size() const noexcept {
     return static_cast<std::uint64_t>(view_.size()) * size_of(view_.type());
