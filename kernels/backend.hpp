@@ -23,6 +23,7 @@
 // a launch fail) the functions of `cuda` check themselves, first of all.
 
 #include "syncnorm/batch_norm.hpp"
+#include "syncnorm/device_runtime.hpp"
 #include "syncnorm/execution.hpp"
 #include "syncnorm/moments.hpp"
 #include "syncnorm/tensor_view.hpp"
@@ -94,6 +95,13 @@ void backward_input_eval(const execution& run, const const_tensor_view& dy,
                          const std::uint8_t* mask, const tensor_view& dx,
                          void* residual_grad);
 
+/// At least one part. Null parts add nothing.
+void add_arrays(const execution& run, std::span<const void* const> parts,
+                std::int64_t elements, dtype type, void* out);
+
+void clear_clamped(const execution& run, const void* inv_std, double eps,
+                   std::int64_t channels, dtype type, void* sum_dy_xmu);
+
 } // namespace syncnorm::cpu
 
 // The same list for CUDA devices; defined in a build with CUDA.
@@ -102,6 +110,9 @@ namespace syncnorm::cuda {
 /// CUDA devices that the runtime shows; 0 where there is no driver. Does not
 /// throw.
 [[nodiscard]] int device_count() noexcept;
+
+/// The same object each time.
+[[nodiscard]] device_runtime& runtime();
 
 [[nodiscard]] std::size_t batch_moments_workspace(const tensor_layout& x);
 
@@ -138,6 +149,12 @@ void backward_input_eval(const execution& run, const const_tensor_view& dy,
                          const channel_normalizer& channel,
                          const std::uint8_t* mask, const tensor_view& dx,
                          void* residual_grad);
+
+void add_arrays(const execution& run, std::span<const void* const> parts,
+                std::int64_t elements, dtype type, void* out);
+
+void clear_clamped(const execution& run, const void* inv_std, double eps,
+                   std::int64_t channels, dtype type, void* sum_dy_xmu);
 
 } // namespace syncnorm::cuda
 

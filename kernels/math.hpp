@@ -109,6 +109,13 @@ moving_average(double running, double batch, double momentum) {
   return (1 - momentum) * running + momentum * batch;
 }
 
+/// The inverse deviation of a variance that `eps_mode::clamp` has clamped, as
+/// it is stored.
+template <class Real>
+[[nodiscard]] inline Real clamped_inv_std(double eps) {
+  return Real(1 / std::sqrt(eps));
+}
+
 /// What `finalize_moments` makes of one channel.
 struct finalized {
   double mean = 0;

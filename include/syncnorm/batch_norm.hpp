@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace syncnorm {
 
@@ -75,6 +76,27 @@ void backward_reduce(const execution& run, const const_tensor_view& dy,
                      const channel_parameters& parameters,
                      const std::uint8_t* mask, const backward_sums& out,
                      const workspace& scratch);
+
+/// Sets `out` to the sums of `parts`, element by element, along the tree of
+/// `merge_moments`: the sums of all replicas, made of theirs.
+///
+/// @param parts R >= 1 arrays of `elements` elements of `type`, float32 or
+///              float64, on the device of the execution; a null one adds
+///              nothing. None may overlap `out`, except that `out` may be the
+///              first. On a CUDA device at most 2048.
+/// @throws error as `merge_moments`.
+void add_arrays(const execution& run, std::span<const void* const> parts,
+                std::int64_t elements, dtype type, void* out);
+
+/// Sets `sum_dy_xmu` to 0 for each channel whose variance `eps_mode::clamp` has
+/// clamped, which is one whose `inv_std` is 1 / sqrt(eps).
+///
+/// @param inv_std, sum_dy_xmu  C elements each of `type`, float32 or float64,
+///                             on the device of the execution.
+/// @throws error as `batch_moments`; `invalid_argument` for eps < 0 or not
+///         finite.
+void clear_clamped(const execution& run, const void* inv_std, double eps,
+                   std::int64_t channels, dtype type, void* sum_dy_xmu);
 
 /// The sums over all replicas, as `backward_reduce` sets them and a collective
 /// adds them.

@@ -77,8 +77,11 @@ void batch_moments(const execution& run, const const_tensor_view& x,
 /// 0 changes nothing, whatever its content.
 ///
 /// @param parts R >= 1 moments of equal channels, dtype and memory; none of
-///              them may overlap `out`, except that `out` may be the first.
-/// @throws error as `batch_moments`.
+///              them may overlap `out`, except that `out` may be the first. On
+///              a CUDA device at most 2048: of more, merge aligned groups of a
+///              power of two first.
+/// @throws error as `batch_moments`; `invalid_argument` for more parts than
+///         the device takes.
 /// Source: as `batch_moments`; docs/numerics.md draws the tree.
 void merge_moments(const execution& run,
                    std::span<const const_moments_view> parts,

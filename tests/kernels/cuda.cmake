@@ -23,7 +23,8 @@ endif()
 
 syncnorm_test(kernels.cuda_runtime cuda_runtime.test.cpp ../main.cpp LINK
               syncnorm::kernels CUDA::cudart)
-foreach(name IN ITEMS cuda_suite cuda_agreement cuda_streams cuda_large)
+foreach(name IN ITEMS cuda_suite cuda_agreement cuda_streams cuda_large
+                      cuda_device_array)
   syncnorm_test(kernels.${name} ${name}.test.cpp cuda_main.cpp LINK
                 syncnorm::kernels CUDA::cudart LABELS gpu GPU)
 endforeach()

@@ -33,6 +33,11 @@ public:
   virtual void finalize_moments(const const_moments_view& total,
                                 const finalize_options& options, void* mean,
                                 void* inv_std, const running_view& running) = 0;
+  virtual void add_arrays(std::span<const void* const> parts,
+                          std::int64_t elements, dtype type, void* out) = 0;
+  virtual void clear_clamped(const void* inv_std, double eps,
+                             std::int64_t channels, dtype type,
+                             void* sum_dy_xmu) = 0;
   virtual void normalize(const const_tensor_view& x,
                          const channel_parameters& parameters,
                          const tensor_view& y, const fused_tail& tail) = 0;

@@ -6,6 +6,7 @@
 // arithmetic, the vector accesses and the mathematics on a machine without a
 // GPU.
 
+#include "kernels/cuda/add_tree.hpp"
 #include "kernels/cuda/merge_partials.hpp"
 #include "kernels/cuda/prepare_merge.hpp"
 #include "kernels/cuda/prepare_pass.hpp"
@@ -128,6 +129,14 @@ struct emulate_finalize {
   }
 };
 
+struct emulate_arrays {
+  template <class Task>
+  void operator()(const Task& task) const {
+    for (std::int64_t element = 0; element < task.elements; ++element)
+      task.run(element);
+  }
+};
+
 class emulated_backend : public backend {
 public:
   [[nodiscard]] device where() const override {
@@ -173,6 +182,22 @@ public:
     else
       cuda::with_finalize<float>(total, options, mean, inv_std, running,
                                  emulate_finalize{});
+  }
+  void add_arrays(std::span<const void* const> parts, std::int64_t elements,
+                  dtype type, void* out) override {
+    if (type == dtype::float64)
+      cuda::with_adds<double>(parts, elements, out, emulate_arrays{});
+    else
+      cuda::with_adds<float>(parts, elements, out, emulate_arrays{});
+  }
+  void clear_clamped(const void* inv_std, double eps, std::int64_t channels,
+                     dtype type, void* sum_dy_xmu) override {
+    if (type == dtype::float64)
+      cuda::with_clear<double>(inv_std, eps, channels, sum_dy_xmu,
+                               emulate_arrays{});
+    else
+      cuda::with_clear<float>(inv_std, eps, channels, sum_dy_xmu,
+                              emulate_arrays{});
   }
   void normalize(const const_tensor_view& x,
                  const channel_parameters& parameters, const tensor_view& y,

@@ -34,6 +34,14 @@ public:
                         void* inv_std, const running_view& running) override {
     syncnorm::finalize_moments(run_, total, options, mean, inv_std, running);
   }
+  void add_arrays(std::span<const void* const> parts, std::int64_t elements,
+                  dtype type, void* out) override {
+    syncnorm::add_arrays(run_, parts, elements, type, out);
+  }
+  void clear_clamped(const void* inv_std, double eps, std::int64_t channels,
+                     dtype type, void* sum_dy_xmu) override {
+    syncnorm::clear_clamped(run_, inv_std, eps, channels, type, sum_dy_xmu);
+  }
   void normalize(const const_tensor_view& x,
                  const channel_parameters& parameters, const tensor_view& y,
                  const fused_tail& tail) override {

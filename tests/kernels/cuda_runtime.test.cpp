@@ -2,11 +2,13 @@
 
 #include "kernels/cuda/runtime.hpp"
 #include "syncnorm/batch_norm.hpp"
+#include "syncnorm/device_array.hpp"
 #include "syncnorm/error.hpp"
 
 #include <doctest/doctest.h>
 
 #include <string>
+#include <tuple>
 #include <vector>
 
 using namespace syncnorm;
@@ -73,8 +75,29 @@ TEST_CASE("every operation refuses a device that is not there") {
   refuses("backward_input", [&] {
     backward_input(run, x, x, parameters, {sums, sums, 8}, nullptr, y);
   });
+  refuses("add_arrays", [&] {
+    std::vector<const void*> parts{sums};
+    add_arrays(run, parts, 2, dtype::float32, sums + 2);
+  });
+  refuses("clear_clamped",
+          [&] { clear_clamped(run, sums, 1e-5, 2, dtype::float32, sums + 2); });
   refuses("backward_input_eval", [&] {
     backward_input_eval(run, x, {sums, sums}, 1e-5, eps_mode::plus, parameters,
                         nullptr, y);
   });
+}
+
+TEST_CASE("streams, events and memory are refused on a device that is not "
+          "there") {
+  auto& runtime = cuda_runtime();
+  auto refuses = [](const auto& call) {
+    check_throws(errc::device_unavailable, "cuda:9999", call);
+  };
+  refuses([&] { runtime.require(nowhere); });
+  refuses([&] { std::ignore = device_stream::make(runtime, nowhere); });
+  refuses(
+      [&] { std::ignore = device_stream::borrow(runtime, nowhere, nullptr); });
+  refuses([&] { std::ignore = runtime.make_event(nowhere); });
+  refuses([&] { std::ignore = runtime.allocate({nowhere}, 16); });
+  refuses([&] { runtime.copy({nowhere}, nullptr, nowhere, nullptr, {}, 16); });
 }

@@ -6,6 +6,7 @@
 #include "tests/kernels/cuda_merge_cases.hpp"
 #include "tests/kernels/cuda_pass_cases.hpp"
 #include "tests/kernels/cuda_reduce_cases.hpp"
+#include "tests/kernels/cuda_sum_cases.hpp"
 
 namespace {
 
@@ -195,6 +196,20 @@ TEST_CASE("finalize_moments keeps its formulas at count 0, 1 and more") {
           for (auto running : {false, true})
             check_finalize(backend_under_test(), type, count,
                            {1e-5, mode, momentum}, running);
+}
+
+TEST_CASE("add_arrays follows the tree of merge_moments, bit for bit") {
+  for (auto type : {dtype::float32, dtype::float64})
+    for (int parts : {1, 2, 3, 5, 15, 16, 17, 31, 33, 100, 1024, 1025, 2048})
+      for (auto in_place : {false, true})
+        check_add(backend_under_test(), type, 19, parts, in_place);
+  check_add(backend_under_test(), dtype::float32, 1000, 4, false);
+}
+
+TEST_CASE("clear_clamped clears the channels whose variance was clamped, and "
+          "no other") {
+  for (auto type : {dtype::float32, dtype::float64})
+    check_clear(backend_under_test(), type);
 }
 
 } // namespace

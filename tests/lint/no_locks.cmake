@@ -38,12 +38,17 @@ if(count EQUAL 0)
   message(FATAL_ERROR "no sources under ${ROOT}")
 endif()
 
+# The one place that waits for a device: what a stream's detached waiter calls.
+set(allowed
+    "/kernels/cuda/device_runtime.cpp:.*scope.check[(]cudaEventSynchronize[(]")
+
 set(found "")
 foreach(source IN LISTS sources)
   foreach(word IN LISTS forbidden)
     file(STRINGS "${source}" lines REGEX "${word}")
     foreach(line IN LISTS lines)
-      if(NOT line MATCHES "^ *//")
+      if(NOT line MATCHES "^ *//" AND NOT "${source}:${line}" MATCHES
+                                      "${allowed}")
         string(APPEND found "\n${source}: ${line}")
       endif()
     endforeach()

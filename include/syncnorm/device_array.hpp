@@ -1,0 +1,175 @@
+#pragma once
+
+#include "syncnorm/device_runtime.hpp"
+
+#include <cstddef>
+#include <memory>
+
+namespace syncnorm {
+
+/// An event of a stream, recorded once. Copies share it.
+class device_event {
+public:
+  /// One that has passed.
+  device_event() = default;
+
+  /// Whether the stream has come past it.
+  /// @throws error `device_failure`.
+  [[nodiscard]] bool has_passed() const;
+
+  /// Waits until the stream has come past it, without deadline.
+  /// @throws error `device_failure` if the device or an earlier operation has
+  ///         failed.
+  void synchronize() const;
+
+private:
+  friend class device_stream;
+
+  struct state;
+
+  std::shared_ptr<const state> state_;
+};
+
+/// A stream of a device, and the runtime that knows it. Copies share it. One
+/// that this class has made ends with the last of them.
+class device_stream {
+public:
+  /// No stream.
+  device_stream() = default;
+
+  /// @throws error `device_unavailable` if `where` is not there, and as
+  ///         `device_runtime::make_stream`.
+  [[nodiscard]] static device_stream make(device_runtime& runtime,
+                                          const device& where);
+
+  /// Somebody else's stream, null for the device's default one. It must outlive
+  /// this object, its copies and the arrays that were made on it.
+  /// @throws error `device_unavailable` if `where` is not there.
+  [[nodiscard]] static device_stream borrow(device_runtime& runtime,
+                                            const device& where, void* stream);
+
+  [[nodiscard]] explicit operator bool() const noexcept {
+    return state_ != nullptr;
+  }
+
+  [[nodiscard]] device_runtime& runtime() const noexcept;
+
+  [[nodiscard]] const device& where() const noexcept;
+
+  /// For calls of kernels.
+  [[nodiscard]] const execution& run() const noexcept;
+
+  /// An event behind all that has been enqueued.
+  [[nodiscard]] device_event record() const;
+
+  /// What is enqueued from here on waits for `event`; the caller does not.
+  void wait_for(const device_event& event) const;
+
+  /// Whether they are the same stream.
+  friend bool operator==(const device_stream& a,
+                         const device_stream& b) noexcept;
+
+private:
+  struct state;
+
+  std::shared_ptr<const state> state_;
+};
+
+/// Host memory for copies to and from a device; copies share it.
+class pinned_memory {
+public:
+  pinned_memory() = default;
+
+  pinned_memory(const device_stream& stream, std::size_t bytes);
+
+  [[nodiscard]] void* data() const noexcept {
+    return data_.get();
+  }
+  [[nodiscard]] std::size_t bytes() const noexcept {
+    return bytes_;
+  }
+
+private:
+  std::size_t bytes_ = 0;
+  std::shared_ptr<void> data_;
+};
+
+class device_reading;
+
+/// An array in the memory of a device, written once, in one stream, and read
+/// from then on, in any. Copies share its memory, which goes back, in the order
+/// of that stream, with the last of them.
+class device_array {
+public:
+  /// No array.
+  device_array() = default;
+
+  /// Memory for `size` elements, to be written by what is enqueued on `stream`
+  /// before `publish`.
+  device_array(const device_stream& stream, dtype type, std::size_t size);
+
+  /// It is written: the ready-event is recorded. To be called once, before
+  /// anybody else gets a copy.
+  void publish();
+
+  [[nodiscard]] std::size_t size() const noexcept;
+  [[nodiscard]] std::size_t bytes() const noexcept;
+  [[nodiscard]] dtype type() const noexcept;
+
+  /// Null if there is no array.
+  [[nodiscard]] void* data() const noexcept;
+
+  /// Element `i`, for kernels.
+  [[nodiscard]] void* at(std::size_t i) const noexcept;
+
+  /// The stream that writes it, on the device where it lies.
+  [[nodiscard]] const device_stream& stream() const noexcept;
+
+  /// Lets `reader`, a stream of the same device, read it as long as the result
+  /// is kept, behind the ready-event.
+  [[nodiscard]] device_reading read_on(const device_stream& reader) const;
+
+  /// The array itself if it lies on the device of `to`, or else a copy there,
+  /// enqueued on `to` behind the ready-event.
+  [[nodiscard]] device_array on_device_of(const device_stream& to) const;
+
+  /// Enqueues, on the stream that writes it, a copy to `host`, of as many
+  /// bytes at least. Nothing waits for it.
+  void copy_to(const pinned_memory& host) const;
+
+private:
+  friend class device_reading;
+
+  struct block;
+
+  std::shared_ptr<block> block_;
+};
+
+/// An array while a stream reads it. When this goes, the stream that wrote the
+/// array waits for the reader before it may give back the memory.
+class device_reading {
+public:
+  /// Nothing is read.
+  device_reading() = default;
+  device_reading(device_array array, device_stream reader);
+  device_reading(device_reading&&) noexcept = default;
+  device_reading& operator=(device_reading&&) = delete;
+  device_reading(const device_reading&) = delete;
+  device_reading& operator=(const device_reading&) = delete;
+  ~device_reading();
+
+  /// Null if nothing is read.
+  [[nodiscard]] const void* data() const noexcept {
+    return array_.data();
+  }
+
+  [[nodiscard]] const void* at(std::size_t i) const noexcept {
+    return array_.at(i);
+  }
+
+private:
+  device_array array_;
+  device_stream reader_;
+};
+
+} // namespace syncnorm

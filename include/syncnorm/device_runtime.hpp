@@ -1,0 +1,135 @@
+#pragma once
+
+#include "syncnorm/batch_norm.hpp"
+#include "syncnorm/execution.hpp"
+#include "syncnorm/moments.hpp"
+#include "syncnorm/tensor_view.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace syncnorm {
+
+/// What the actors ask of a device beside the CPU: streams, events, memory,
+/// copies and the kernels. `cuda_runtime` is the one for CUDA devices; a test
+/// may put another in its place. Streams and events are opaque.
+///
+/// All functions may be called from any thread. Only `synchronize` waits for
+/// the device; all others enqueue, or ask, and return.
+/// @throws error all but those marked noexcept: `device_unavailable`,
+///         `device_failure`.
+class device_runtime {
+public:
+  device_runtime() = default;
+  device_runtime(const device_runtime&) = delete;
+  device_runtime& operator=(const device_runtime&) = delete;
+  virtual ~device_runtime() = default;
+
+  /// Returns if `where` is there.
+  /// @throws error `device_unavailable`, naming it and what there is.
+  virtual void require(const device& where) = 0;
+
+  // -- streams ----------------------------------------------------------------
+
+  /// A stream that does not wait for the device's default stream.
+  [[nodiscard]] virtual void* make_stream(const device& where) = 0;
+
+  /// What is enqueued is still done.
+  virtual void end_stream(const device& where, void* stream) noexcept = 0;
+
+  // -- events -----------------------------------------------------------------
+
+  /// An event to wait for without spinning, and without a time.
+  [[nodiscard]] virtual void* make_event(const device& where) = 0;
+
+  virtual void end_event(const device& where, void* event) noexcept = 0;
+
+  /// The event passes when the stream of `at` has come here.
+  virtual void record(const execution& at, void* event) = 0;
+
+  /// The stream of `at` waits here for the event, of any device. The calling
+  /// thread does not.
+  virtual void wait(const execution& at, void* event) = 0;
+
+  /// Whether the event has passed.
+  [[nodiscard]] virtual bool has_passed(const device& where, void* event) = 0;
+
+  /// The calling thread waits for the event, without deadline.
+  virtual void synchronize(const device& where, void* event) = 0;
+
+  // -- memory -----------------------------------------------------------------
+
+  /// Memory of the device from here on in the stream of `at`, aligned to 256
+  /// bytes.
+  [[nodiscard]] virtual void* allocate(const execution& at,
+                                       std::size_t bytes) = 0;
+
+  /// Gives it back when the stream has come here.
+  virtual void release(const execution& at, void* memory) noexcept = 0;
+
+  /// Host memory that copies to and from a device need not wait for.
+  [[nodiscard]] virtual void* allocate_pinned(const device& where,
+                                              std::size_t bytes) = 0;
+
+  virtual void release_pinned(void* memory) noexcept = 0;
+
+  /// Copies, in the stream of `at`, between memory of any two devices; host
+  /// memory must be pinned.
+  virtual void copy(const execution& at, void* to, const device& to_where,
+                    const void* from, const device& from_where,
+                    std::size_t bytes) = 0;
+
+  // -- kernels ----------------------------------------------------------------
+
+  // As the functions of the same name, which they call.
+
+  [[nodiscard]] virtual std::size_t
+  batch_moments_workspace(const tensor_layout& x);
+
+  virtual void batch_moments(const execution& run, const const_tensor_view& x,
+                             moments_view& out, const workspace& scratch);
+
+  virtual void merge_moments(const execution& run,
+                             std::span<const const_moments_view> parts,
+                             moments_view& out);
+
+  virtual void finalize_moments(const execution& run,
+                                const const_moments_view& total,
+                                const finalize_options& options, void* mean,
+                                void* inv_std, const running_view& running);
+
+  virtual void normalize(const execution& run, const const_tensor_view& x,
+                         const channel_parameters& parameters,
+                         const tensor_view& y);
+
+  [[nodiscard]] virtual std::size_t
+  backward_reduce_workspace(const tensor_layout& x);
+
+  virtual void backward_reduce(const execution& run,
+                               const const_tensor_view& dy,
+                               const const_tensor_view& x,
+                               const channel_parameters& parameters,
+                               const backward_sums& out,
+                               const workspace& scratch);
+
+  virtual void backward_input(const execution& run, const const_tensor_view& dy,
+                              const const_tensor_view& x,
+                              const channel_parameters& parameters,
+                              const total_sums& sums, const tensor_view& dx);
+
+  virtual void add_arrays(const execution& run,
+                          std::span<const void* const> parts,
+                          std::int64_t elements, dtype type, void* out);
+
+  virtual void clear_clamped(const execution& run, const void* inv_std,
+                             double eps, std::int64_t channels, dtype type,
+                             void* sum_dy_xmu);
+};
+
+/// The runtime of CUDA devices. It has no state of its own but a memory pool
+/// for each device.
+/// @throws error `device_unavailable` in a build without CUDA.
+[[nodiscard]] device_runtime& cuda_runtime();
+
+} // namespace syncnorm

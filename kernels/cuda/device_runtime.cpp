@@ -1,0 +1,200 @@
+#include "syncnorm/device_runtime.hpp"
+
+#include "kernels/backend.hpp"
+#include "kernels/cuda/runtime.hpp"
+#include "syncnorm/error.hpp"
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <limits>
+#include <string_view>
+
+namespace syncnorm::cuda {
+
+namespace {
+
+cudaEvent_t event_of(void* event) {
+  return static_cast<cudaEvent_t>(event);
+}
+
+/// The memory pools of the devices, made at first use. They keep what is given
+/// back, so that a round does not go to the driver for memory.
+class memory_pools {
+public:
+  cudaMemPool_t of(const device_scope& scope, const device& where) {
+    auto& slot = pools_.at(std::size_t(where.index));
+    auto* pool = slot.load(std::memory_order_acquire);
+    if (pool != nullptr)
+      return pool;
+    auto* made = make(scope, where);
+    if (slot.compare_exchange_strong(pool, made, std::memory_order_acq_rel))
+      return made;
+    (void) cudaMemPoolDestroy(made);
+    return pool;
+  }
+
+private:
+  static cudaMemPool_t make(const device_scope& scope, const device& where) {
+    int supported = 0;
+    scope.check(cudaDeviceGetAttribute(
+                    &supported, cudaDevAttrMemoryPoolsSupported, where.index),
+                "cudaDeviceGetAttribute");
+    if (supported == 0)
+      throw error{errc::device_unavailable,
+                  "allocate: expected a device with memory pools, got "
+                      + to_string(where) + ", whose driver has none"};
+    cudaMemPoolProps properties{};
+    properties.allocType = cudaMemAllocationTypePinned;
+    properties.location.type = cudaMemLocationTypeDevice;
+    properties.location.id = where.index;
+    cudaMemPool_t pool = nullptr;
+    scope.check(cudaMemPoolCreate(&pool, &properties), "cudaMemPoolCreate");
+    auto keep = std::numeric_limits<std::uint64_t>::max();
+    scope.check(
+        cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep),
+        "cudaMemPoolSetAttribute");
+    for (int peer = 0; peer < device_count(); ++peer)
+      if (peer != where.index)
+        let_in(scope, pool, where.index, peer);
+    return pool;
+  }
+
+  /// Copies between two devices need not go through the host then.
+  static void let_in(const device_scope& scope, cudaMemPool_t pool, int home,
+                     int peer) {
+    int can = 0;
+    scope.check(cudaDeviceCanAccessPeer(&can, peer, home),
+                "cudaDeviceCanAccessPeer");
+    if (can == 0)
+      return;
+    cudaMemAccessDesc access{};
+    access.location.type = cudaMemLocationTypeDevice;
+    access.location.id = peer;
+    access.flags = cudaMemAccessFlagsProtReadWrite;
+    scope.check(cudaMemPoolSetAccess(pool, &access, 1), "cudaMemPoolSetAccess");
+  }
+
+  std::array<std::atomic<cudaMemPool_t>, 128> pools_{};
+};
+
+class cuda_device_runtime final : public device_runtime {
+public:
+  void require(const device& where) override {
+    require_available(where);
+  }
+
+  void* make_stream(const device& where) override {
+    device_scope scope{{where, nullptr}, "make_stream"};
+    cudaStream_t stream = nullptr;
+    scope.check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+                "cudaStreamCreateWithFlags");
+    return stream;
+  }
+
+  void end_stream(const device&, void* stream) noexcept override {
+    (void) cudaStreamDestroy(static_cast<cudaStream_t>(stream));
+  }
+
+  void* make_event(const device& where) override {
+    device_scope scope{{where, nullptr}, "make_event"};
+    cudaEvent_t event = nullptr;
+    scope.check(cudaEventCreateWithFlags(&event, cudaEventBlockingSync
+                                                     | cudaEventDisableTiming),
+                "cudaEventCreateWithFlags");
+    return event;
+  }
+
+  void end_event(const device&, void* event) noexcept override {
+    (void) cudaEventDestroy(event_of(event));
+  }
+
+  void record(const execution& at, void* event) override {
+    device_scope scope{at, "record"};
+    scope.check(cudaEventRecord(event_of(event), scope.stream()),
+                "cudaEventRecord");
+  }
+
+  void wait(const execution& at, void* event) override {
+    device_scope scope{at, "wait"};
+    scope.check(cudaStreamWaitEvent(scope.stream(), event_of(event), 0),
+                "cudaStreamWaitEvent");
+  }
+
+  bool has_passed(const device& where, void* event) override {
+    device_scope scope{{where, nullptr}, "has_passed"};
+    auto status = cudaEventQuery(event_of(event));
+    if (status == cudaErrorNotReady) {
+      (void) cudaGetLastError();
+      return false;
+    }
+    scope.check(status, "cudaEventQuery");
+    return true;
+  }
+
+  void synchronize(const device& where, void* event) override {
+    device_scope scope{{where, nullptr}, "synchronize"};
+    scope.check(cudaEventSynchronize(event_of(event)), "cudaEventSynchronize");
+  }
+
+  void* allocate(const execution& at, std::size_t bytes) override {
+    device_scope scope{at, "allocate"};
+    void* memory = nullptr;
+    scope.check(cudaMallocFromPoolAsync(
+                    &memory, bytes, pools_.of(scope, at.where), scope.stream()),
+                "cudaMallocFromPoolAsync");
+    return memory;
+  }
+
+  void release(const execution& at, void* memory) noexcept override {
+    int current = 0;
+    auto known = cudaGetDevice(&current) == cudaSuccess;
+    (void) cudaSetDevice(at.where.index);
+    (void) cudaFreeAsync(memory, static_cast<cudaStream_t>(at.stream));
+    if (known)
+      (void) cudaSetDevice(current);
+  }
+
+  void* allocate_pinned(const device& where, std::size_t bytes) override {
+    device_scope scope{{where, nullptr}, "allocate_pinned"};
+    void* memory = nullptr;
+    // Portable: of use to every device.
+    scope.check(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable),
+                "cudaHostAlloc");
+    return memory;
+  }
+
+  void release_pinned(void* memory) noexcept override {
+    (void) cudaFreeHost(memory);
+  }
+
+  void copy(const execution& at, void* to, const device& to_where,
+            const void* from, const device& from_where,
+            std::size_t bytes) override {
+    device_scope scope{at, "copy"};
+    auto across = to_where.type == device_type::cuda
+                  && from_where.type == device_type::cuda
+                  && to_where.index != from_where.index;
+    if (across)
+      scope.check(cudaMemcpyPeerAsync(to, to_where.index, from,
+                                      from_where.index, bytes, scope.stream()),
+                  "cudaMemcpyPeerAsync");
+    else
+      scope.check(
+          cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, scope.stream()),
+          "cudaMemcpyAsync");
+  }
+
+private:
+  memory_pools pools_;
+};
+
+} // namespace
+
+device_runtime& runtime() {
+  // Never destroyed: arrays may be given back as late as static destructors.
+  static auto* const instance = new cuda_device_runtime;
+  return *instance;
+}
+
+} // namespace syncnorm::cuda

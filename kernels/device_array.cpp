@@ -1,0 +1,200 @@
+#include "syncnorm/device_array.hpp"
+
+#include "syncnorm/error.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace syncnorm {
+
+// -- events and streams -------------------------------------------------------
+
+struct device_stream::state {
+  device_runtime* runtime;
+  execution run;
+  bool made;
+
+  ~state() {
+    if (made)
+      runtime->end_stream(run.where, run.stream);
+  }
+};
+
+struct device_event::state {
+  device_runtime* runtime;
+  device where;
+  void* event;
+
+  ~state() {
+    runtime->end_event(where, event);
+  }
+};
+
+bool device_event::has_passed() const {
+  return !state_ || state_->runtime->has_passed(state_->where, state_->event);
+}
+
+void device_event::synchronize() const {
+  if (state_)
+    state_->runtime->synchronize(state_->where, state_->event);
+}
+
+device_stream device_stream::make(device_runtime& runtime,
+                                  const device& where) {
+  runtime.require(where);
+  device_stream result;
+  auto* stream = runtime.make_stream(where);
+  result.state_.reset(new state{&runtime, {where, stream, nullptr}, true});
+  return result;
+}
+
+device_stream device_stream::borrow(device_runtime& runtime,
+                                    const device& where, void* stream) {
+  runtime.require(where);
+  device_stream result;
+  result.state_.reset(new state{&runtime, {where, stream, nullptr}, false});
+  return result;
+}
+
+device_runtime& device_stream::runtime() const noexcept {
+  return *state_->runtime;
+}
+
+const device& device_stream::where() const noexcept {
+  return state_->run.where;
+}
+
+const execution& device_stream::run() const noexcept {
+  return state_->run;
+}
+
+device_event device_stream::record() const {
+  device_event result;
+  auto* event = runtime().make_event(where());
+  result.state_.reset(new device_event::state{&runtime(), where(), event});
+  runtime().record(run(), event);
+  return result;
+}
+
+void device_stream::wait_for(const device_event& event) const {
+  if (event.state_)
+    runtime().wait(run(), event.state_->event);
+}
+
+bool operator==(const device_stream& a, const device_stream& b) noexcept {
+  if (!a.state_ || !b.state_)
+    return a.state_ == b.state_;
+  return a.state_->run.stream == b.state_->run.stream
+         && a.state_->run.where == b.state_->run.where
+         && a.state_->runtime == b.state_->runtime;
+}
+
+// -- memory -------------------------------------------------------------------
+
+pinned_memory::pinned_memory(const device_stream& stream, std::size_t bytes)
+    : bytes_{bytes},
+      data_{stream.runtime().allocate_pinned(stream.where(), bytes),
+            [runtime = &stream.runtime()](void* memory) {
+              runtime->release_pinned(memory);
+            }} {}
+
+struct device_array::block {
+  device_stream stream;
+  dtype type = dtype::float32;
+  std::size_t size = 0;
+  void* data = nullptr;
+  device_event ready;
+
+  ~block() {
+    if (data != nullptr)
+      stream.runtime().release(stream.run(), data);
+  }
+};
+
+device_array::device_array(const device_stream& stream, dtype type,
+                           std::size_t size)
+    : block_{std::make_shared<block>()} {
+  block_->stream = stream;
+  block_->type = type;
+  block_->size = size;
+  // A kernel's arguments are not null, even of an empty array.
+  auto bytes = std::max<std::size_t>(size, 1) * size_of(type);
+  block_->data = stream.runtime().allocate(stream.run(), bytes);
+}
+
+void device_array::publish() {
+  block_->ready = block_->stream.record();
+}
+
+std::size_t device_array::size() const noexcept {
+  return block_ ? block_->size : 0;
+}
+
+std::size_t device_array::bytes() const noexcept {
+  return block_ ? block_->size * size_of(block_->type) : 0;
+}
+
+dtype device_array::type() const noexcept {
+  return block_ ? block_->type : dtype::float32;
+}
+
+void* device_array::data() const noexcept {
+  return block_ ? block_->data : nullptr;
+}
+
+void* device_array::at(std::size_t i) const noexcept {
+  if (!block_)
+    return nullptr;
+  return static_cast<std::byte*>(block_->data) + i * size_of(block_->type);
+}
+
+const device_stream& device_array::stream() const noexcept {
+  static const device_stream none;
+  return block_ ? block_->stream : none;
+}
+
+device_reading device_array::read_on(const device_stream& reader) const {
+  if (!block_)
+    return {};
+  if (!(reader == block_->stream))
+    reader.wait_for(block_->ready);
+  return {*this, reader};
+}
+
+device_array device_array::on_device_of(const device_stream& to) const {
+  if (!block_ || block_->stream.where() == to.where())
+    return *this;
+  device_array result{to, type(), size()};
+  auto source = read_on(to);
+  to.runtime().copy(to.run(), result.data(), to.where(), source.data(),
+                    block_->stream.where(), bytes());
+  result.publish();
+  return result;
+}
+
+void device_array::copy_to(const pinned_memory& host) const {
+  const auto& stream = block_->stream;
+  if (host.bytes() < bytes())
+    throw error{errc::workspace_too_small,
+                "device_array::copy_to: host: expected "
+                    + std::to_string(bytes()) + " bytes or more, got "
+                    + std::to_string(host.bytes())};
+  stream.runtime().copy(stream.run(), host.data(), {}, data(), stream.where(),
+                        bytes());
+}
+
+device_reading::device_reading(device_array array, device_stream reader)
+    : array_{std::move(array)},
+      reader_{std::move(reader)} {}
+
+device_reading::~device_reading() {
+  if (!array_.block_ || reader_ == array_.stream())
+    return;
+  try {
+    array_.stream().wait_for(reader_.record());
+  } catch (const error&) {
+    // The device is lost, and its memory with it.
+  }
+}
+
+} // namespace syncnorm

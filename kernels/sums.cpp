@@ -1,0 +1,70 @@
+#include "kernels/backend.hpp"
+#include "kernels/validate.hpp"
+#include "syncnorm/batch_norm.hpp"
+
+#include <fmt/format.h>
+
+namespace syncnorm {
+
+namespace {
+
+bool on_cpu(const execution& run) {
+  return run.where.type == device_type::cpu;
+}
+
+void check_type(const call_check& check, dtype type) {
+  if (type != dtype::float32 && type != dtype::float64)
+    check.fail(errc::dtype_mismatch, "type", "float32 or float64",
+               to_string(type));
+}
+
+bool overlap(const void* a, const void* b, std::size_t bytes) {
+  auto first = reinterpret_cast<std::uintptr_t>(a);
+  auto second = reinterpret_cast<std::uintptr_t>(b);
+  return first < second + bytes && second < first + bytes;
+}
+
+} // namespace
+
+void add_arrays(const execution& run, std::span<const void* const> parts,
+                std::int64_t elements, dtype type, void* out) {
+  call_check check{"add_arrays", run};
+  check_type(check, type);
+  if (parts.empty())
+    check.fail(errc::invalid_argument, "parts", "1 or more", "none");
+  if (elements < 1)
+    check.fail(errc::invalid_argument, "elements", "1 or more",
+               std::to_string(elements));
+  check.array("out", out, type);
+  auto bytes = std::size_t(elements) * size_of(type);
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    auto name = fmt::format("parts[{}]", i);
+    check.optional_array(name, parts[i], type);
+    auto first = i == 0 && parts[i] == out;
+    if (parts[i] != nullptr && !first && overlap(parts[i], out, bytes))
+      check.fail(errc::invalid_argument, name, "memory apart from out's",
+                 "memory that overlaps it");
+  }
+  if (on_cpu(run))
+    cpu::add_arrays(run, parts, elements, type, out);
+  else if constexpr (has_cuda)
+    cuda::add_arrays(run, parts, elements, type, out);
+}
+
+void clear_clamped(const execution& run, const void* inv_std, double eps,
+                   std::int64_t channels, dtype type, void* sum_dy_xmu) {
+  call_check check{"clear_clamped", run};
+  check_type(check, type);
+  check.epsilon(eps);
+  if (channels < 1)
+    check.fail(errc::shape_mismatch, "channels", "1 or more",
+               std::to_string(channels));
+  check.array("inv_std", inv_std, type);
+  check.array("sum_dy_xmu", sum_dy_xmu, type);
+  if (on_cpu(run))
+    cpu::clear_clamped(run, inv_std, eps, channels, type, sum_dy_xmu);
+  else if constexpr (has_cuda)
+    cuda::clear_clamped(run, inv_std, eps, channels, type, sum_dy_xmu);
+}
+
+} // namespace syncnorm

@@ -1,0 +1,142 @@
+#include "syncnorm/device_array.hpp"
+
+#include "syncnorm/error.hpp"
+#include "tests/kernels/emulated_devices.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+using namespace syncnorm;
+using syncnorm::testing::emulated_devices;
+
+namespace {
+
+constexpr device gpu0{device_type::cuda, 0};
+constexpr device gpu1{device_type::cuda, 1};
+
+using faults = std::vector<std::string>;
+
+/// An array of `values`, published.
+device_array upload(const device_stream& stream,
+                    const std::vector<double>& values,
+                    const pinned_memory& host) {
+  std::copy(values.begin(), values.end(), static_cast<double*>(host.data()));
+  device_array result{stream, dtype::float64, values.size()};
+  stream.runtime().copy(stream.run(), result.data(), stream.where(),
+                        host.data(), {}, result.bytes());
+  result.publish();
+  return result;
+}
+
+/// One more of each element, on `stream`.
+device_array doubled(const device_stream& stream, const device_array& x) {
+  device_array result{stream, dtype::float64, x.size()};
+  auto from = x.read_on(stream);
+  std::array<const void*, 2> parts{from.data(), from.data()};
+  stream.runtime().add_arrays(stream.run(), parts, std::int64_t(x.size()),
+                              dtype::float64, result.data());
+  result.publish();
+  return result;
+}
+
+std::vector<double> download(const device_array& x) {
+  pinned_memory host{x.stream(), x.bytes()};
+  x.copy_to(host);
+  x.stream().record().synchronize();
+  const auto* first = static_cast<const double*>(host.data());
+  return {first, first + x.size()};
+}
+
+} // namespace
+
+TEST_CASE("streams and devices hand an array on by events, and no thread "
+          "waits") {
+  emulated_devices gpus{2};
+  auto a = device_stream::make(gpus, gpu0);
+  auto b = device_stream::make(gpus, gpu0);
+  auto c = device_stream::make(gpus, gpu1);
+  pinned_memory host{a, 16};
+  gpus.hold();
+  auto x = upload(a, {1, 2}, host);
+  auto y = doubled(b, x);
+  auto there = y.on_device_of(c);
+  auto z = doubled(c, there);
+  CHECK(z.stream() == c);
+  CHECK(gpus.waits() == 0);
+  gpus.go();
+  CHECK(download(z) == std::vector<double>{4, 8});
+  CHECK(gpus.faults() == faults{});
+}
+
+TEST_CASE("an array's memory goes back when the last stream has read it") {
+  emulated_devices gpus{2};
+  auto a = device_stream::make(gpus, gpu0);
+  auto b = device_stream::make(gpus, gpu0);
+  pinned_memory host{a, 16};
+  std::optional<device_array> x = upload(a, {3, 4}, host);
+  a.record().synchronize();
+  gpus.hold();
+  auto y = doubled(b, *x);
+  x.reset();
+  gpus.go();
+  CHECK(download(y) == std::vector<double>{6, 8});
+  gpus.drain();
+  CHECK(gpus.faults() == faults{});
+}
+
+TEST_CASE("the emulated devices find what has no order") {
+  emulated_devices gpus{1};
+  auto a = device_stream::make(gpus, gpu0);
+  auto b = device_stream::make(gpus, gpu0);
+  pinned_memory host{a, 16};
+  gpus.hold();
+  std::optional<device_array> x = upload(a, {3, 4}, host);
+  device_array out{b, dtype::float64, 2};
+  // Neither behind the ready-event nor before the memory goes back.
+  std::array<const void*, 1> parts{x->data()};
+  gpus.add_arrays(b.run(), parts, 2, dtype::float64, out.data());
+  gpus.go();
+  gpus.drain();
+  CHECK(download(out)[0] != 3);
+  auto lost = x->data();
+  x.reset();
+  gpus.drain();
+  gpus.add_arrays(b.run(), std::array<const void*, 1>{lost}, 2, dtype::float64,
+                  out.data());
+  gpus.drain();
+  CHECK(gpus.faults() == faults{"add_arrays: memory that was given back"});
+}
+
+TEST_CASE("a device that is not there, or has failed, is an error") {
+  emulated_devices gpus{1};
+  try {
+    std::ignore = device_stream::make(gpus, gpu1);
+    FAIL("nothing was thrown");
+  } catch (const error& e) {
+    CHECK(e.code() == errc::device_unavailable);
+  }
+  auto a = device_stream::make(gpus, gpu0);
+  auto event = a.record();
+  gpus.break_device(0);
+  try {
+    event.synchronize();
+    FAIL("nothing was thrown");
+  } catch (const error& e) {
+    CHECK(e.code() == errc::device_failure);
+  }
+}
+
+TEST_CASE("no stream, array or event is one that does nothing") {
+  CHECK(!device_stream{});
+  CHECK(device_event{}.has_passed());
+  device_event{}.synchronize();
+  CHECK(device_array{}.size() == 0);
+  CHECK(device_array{}.data() == nullptr);
+  CHECK(device_array{}.read_on({}).data() == nullptr);
+}

@@ -1,0 +1,449 @@
+#pragma once
+
+// CUDA devices on the host, for tests of what uses them: memory that is all
+// NaN until it is written and after it is given back, streams whose work is
+// done by one thread in an order that is as unfavourable as their events
+// allow, or not before the test says so, and devices that fail. Kernels are the
+// CPU's; each checks that its arguments lie on its device and are alive.
+
+#include "syncnorm/device_runtime.hpp"
+#include "syncnorm/error.hpp"
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <initializer_list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace syncnorm::testing {
+
+class emulated_devices final : public device_runtime {
+public:
+  explicit emulated_devices(int count) : count_{count} {}
+
+  ~emulated_devices() override {
+    go();
+    {
+      std::unique_lock lock{mutex_};
+      ended_ = true;
+      changed_.notify_all();
+    }
+    thread_.join();
+  }
+
+  // -- what a test does -------------------------------------------------------
+
+  /// From here on the devices do nothing until `go`.
+  void hold() {
+    std::unique_lock lock{mutex_};
+    held_ = true;
+  }
+
+  void go() {
+    std::unique_lock lock{mutex_};
+    held_ = false;
+    changed_.notify_all();
+  }
+
+  /// The device does nothing more, and says so.
+  void break_device(int index) {
+    std::unique_lock lock{mutex_};
+    broken_.insert(index);
+    changed_.notify_all();
+  }
+
+  /// What only a program with a fault does.
+  [[nodiscard]] std::vector<std::string> faults() {
+    std::unique_lock lock{mutex_};
+    return faults_;
+  }
+
+  /// How often a thread has waited for a device.
+  [[nodiscard]] int waits() {
+    std::unique_lock lock{mutex_};
+    return waits_;
+  }
+
+  /// Calls of the kernel of that name so far.
+  [[nodiscard]] int calls(const std::string& kernel) {
+    std::unique_lock lock{mutex_};
+    return calls_[kernel];
+  }
+
+  /// Until all that is enqueued is done.
+  void drain() {
+    std::unique_lock lock{mutex_};
+    changed_.wait(lock, [this] {
+      return std::ranges::all_of(
+          streams_, [](const auto& x) { return x.second.work.empty(); });
+    });
+  }
+
+  // -- device_runtime ---------------------------------------------------------
+
+  void require(const device& where) override {
+    if (where.type != device_type::cuda || where.index >= count_)
+      throw error{errc::device_unavailable,
+                  "expected one of " + std::to_string(count_)
+                      + " emulated devices, got " + to_string(where)};
+  }
+
+  void* make_stream(const device&) override {
+    std::unique_lock lock{mutex_};
+    return reinterpret_cast<void*>(std::uintptr_t(++last_stream_));
+  }
+
+  void end_stream(const device&, void*) noexcept override {}
+
+  void* make_event(const device&) override {
+    return new std::shared_ptr<event>{std::make_shared<event>()};
+  }
+
+  void end_event(const device&, void* x) noexcept override {
+    delete static_cast<std::shared_ptr<event>*>(x);
+  }
+
+  void record(const execution& at, void* x) override {
+    auto mine = shared(x);
+    enqueue(at, [this, mine] {
+      std::unique_lock lock{mutex_};
+      mine->passed = true;
+    });
+  }
+
+  void wait(const execution& at, void* x) override {
+    enqueue(
+        at, [] {}, shared(x));
+  }
+
+  bool has_passed(const device& where, void* x) override {
+    std::unique_lock lock{mutex_};
+    refuse_if_broken(where);
+    return shared(x)->passed;
+  }
+
+  void synchronize(const device& where, void* x) override {
+    auto mine = shared(x);
+    std::unique_lock lock{mutex_};
+    ++waits_;
+    changed_.wait(lock, [&] { return mine->passed; });
+    refuse_if_broken(where);
+  }
+
+  void* allocate(const execution& at, std::size_t bytes) override {
+    std::unique_lock lock{mutex_};
+    return add_block(at.where, bytes);
+  }
+
+  void release(const execution& at, void* memory) noexcept override {
+    enqueue(at, [this, memory] {
+      std::unique_lock lock{mutex_};
+      auto& x = blocks_.at(memory);
+      std::memset(memory, 0xff, x.bytes);
+      x.alive = false;
+    });
+  }
+
+  void* allocate_pinned(const device&, std::size_t bytes) override {
+    std::unique_lock lock{mutex_};
+    return add_block({}, bytes);
+  }
+
+  void release_pinned(void* memory) noexcept override {
+    std::unique_lock lock{mutex_};
+    blocks_.at(memory).alive = false;
+  }
+
+  void copy(const execution& at, void* to, const device& to_where,
+            const void* from, const device& from_where,
+            std::size_t bytes) override {
+    if (to_where != at.where && from_where != at.where)
+      report("a copy between two other devices");
+    run("copy", at, [=, this] {
+      check("copy", to_where, {to});
+      check("copy", from_where, {from});
+      std::memcpy(to, from, bytes);
+    });
+  }
+
+  // -- kernels ----------------------------------------------------------------
+
+  std::size_t batch_moments_workspace(const tensor_layout& x) override {
+    return std::max<std::size_t>(syncnorm::batch_moments_workspace(on_host(x)),
+                                 256);
+  }
+
+  void batch_moments(const execution& at, const const_tensor_view& x,
+                     moments_view& out, const workspace& scratch) override {
+    out.count = x.shape().per_channel();
+    run("batch_moments", at, [=, this]() mutable {
+      check("batch_moments", at.where,
+            {x.data(), out.mean, out.m2, scratch.data});
+      out.where = {};
+      syncnorm::batch_moments({}, on_host(x), out, scratch);
+    });
+  }
+
+  void merge_moments(const execution& at,
+                     std::span<const const_moments_view> parts,
+                     moments_view& out) override {
+    std::vector<const_moments_view> all(parts.begin(), parts.end());
+    out.count = 0;
+    for (const auto& part : all)
+      out.count += part.count;
+    run("merge_moments", at, [=, this]() mutable {
+      for (auto& part : all) {
+        check("merge_moments", at.where, {part.mean, part.m2});
+        part.where = {};
+      }
+      check("merge_moments", at.where, {out.mean, out.m2});
+      out.where = {};
+      syncnorm::merge_moments({}, all, out);
+    });
+  }
+
+  void finalize_moments(const execution& at, const const_moments_view& total,
+                        const finalize_options& options, void* mean,
+                        void* inv_std, const running_view& running) override {
+    run("finalize_moments", at, [=, this] {
+      check("finalize_moments", at.where,
+            {total.mean, total.m2, mean, inv_std, running.mean, running.var});
+      auto here = total;
+      here.where = {};
+      syncnorm::finalize_moments({}, here, options, mean, inv_std, running);
+    });
+  }
+
+  void normalize(const execution& at, const const_tensor_view& x,
+                 const channel_parameters& parameters,
+                 const tensor_view& y) override {
+    run("normalize", at, [=, this] {
+      check("normalize", at.where,
+            {x.data(), y.const_tensor_view::data(), parameters.mean,
+             parameters.inv_std, parameters.weight, parameters.bias});
+      syncnorm::normalize({}, on_host(x), parameters, on_host(y));
+    });
+  }
+
+  std::size_t backward_reduce_workspace(const tensor_layout& x) override {
+    return std::max<std::size_t>(
+        syncnorm::backward_reduce_workspace(on_host(x)), 256);
+  }
+
+  void backward_reduce(const execution& at, const const_tensor_view& dy,
+                       const const_tensor_view& x,
+                       const channel_parameters& parameters,
+                       const backward_sums& out,
+                       const workspace& scratch) override {
+    run("backward_reduce", at, [=, this] {
+      check("backward_reduce", at.where,
+            {dy.data(), x.data(), parameters.mean, parameters.inv_std,
+             out.sum_dy, out.sum_dy_xmu, out.weight_grad, out.bias_grad,
+             scratch.data});
+      syncnorm::backward_reduce({}, on_host(dy), on_host(x), parameters,
+                                nullptr, out, scratch);
+    });
+  }
+
+  void backward_input(const execution& at, const const_tensor_view& dy,
+                      const const_tensor_view& x,
+                      const channel_parameters& parameters,
+                      const total_sums& sums, const tensor_view& dx) override {
+    run("backward_input", at, [=, this] {
+      check("backward_input", at.where,
+            {dy.data(), x.data(), dx.const_tensor_view::data(), parameters.mean,
+             parameters.inv_std, parameters.weight, sums.sum_dy,
+             sums.sum_dy_xmu});
+      syncnorm::backward_input({}, on_host(dy), on_host(x), parameters, sums,
+                               nullptr, on_host(dx));
+    });
+  }
+
+  void add_arrays(const execution& at, std::span<const void* const> parts,
+                  std::int64_t elements, dtype type, void* out) override {
+    std::vector<const void*> all(parts.begin(), parts.end());
+    run("add_arrays", at, [=, this] {
+      for (const auto* part : all)
+        check("add_arrays", at.where, {part});
+      check("add_arrays", at.where, {out});
+      syncnorm::add_arrays({}, all, elements, type, out);
+    });
+  }
+
+  void clear_clamped(const execution& at, const void* inv_std, double eps,
+                     std::int64_t channels, dtype type,
+                     void* sum_dy_xmu) override {
+    run("clear_clamped", at, [=, this] {
+      check("clear_clamped", at.where, {inv_std, sum_dy_xmu});
+      syncnorm::clear_clamped({}, inv_std, eps, channels, type, sum_dy_xmu);
+    });
+  }
+
+private:
+  struct event {
+    bool passed = false;
+  };
+
+  using event_ptr = std::shared_ptr<event>;
+
+  struct step {
+    std::function<void()> run;
+    event_ptr behind;
+  };
+
+  struct stream {
+    int device = 0;
+    std::deque<step> work;
+  };
+
+  struct block {
+    std::size_t bytes = 0;
+    device where;
+    bool alive = true;
+    std::unique_ptr<std::byte[]> memory;
+  };
+
+  static event_ptr shared(void* x) {
+    return *static_cast<event_ptr*>(x);
+  }
+
+  static tensor_layout on_host(tensor_layout x) {
+    x.where = {};
+    return x;
+  }
+  static const_tensor_view on_host(const const_tensor_view& x) {
+    return {x.data(), on_host(x.layout())};
+  }
+  static tensor_view on_host(tensor_view x) {
+    return {x.data(), on_host(x.layout())};
+  }
+
+  void* add_block(const device& where, std::size_t bytes) {
+    block x{bytes, where, true, std::make_unique<std::byte[]>(bytes + 256)};
+    void* start = x.memory.get();
+    auto space = bytes + 256;
+    std::align(256, bytes, start, space);
+    std::memset(start, 0xff, bytes);
+    blocks_.emplace(start, std::move(x));
+    return start;
+  }
+
+  void refuse_if_broken(const device& where) const {
+    if (broken_.count(where.index) != 0)
+      throw error{errc::device_failure, "emulated: " + to_string(where)
+                                            + " has failed: unspecified launch "
+                                              "failure"};
+  }
+
+  void report(std::string fault) {
+    std::unique_lock lock{mutex_};
+    faults_.push_back(std::move(fault));
+  }
+
+  /// Each of `pointers`, where not null, lies in memory of `where`.
+  void check(const std::string& call, const device& where,
+             std::initializer_list<const void*> pointers) {
+    std::unique_lock lock{mutex_};
+    for (const auto* p : pointers) {
+      if (p == nullptr)
+        continue;
+      auto i = blocks_.upper_bound(const_cast<void*>(p));
+      auto inside = i != blocks_.begin();
+      if (inside) {
+        --i;
+        const auto* first = static_cast<const std::byte*>(i->first);
+        inside = static_cast<const std::byte*>(p) < first + i->second.bytes;
+      }
+      if (!inside)
+        faults_.push_back(call + ": memory of no device");
+      else if (!same_memory(i->second.where, where))
+        faults_.push_back(call + " on " + to_string(where) + ": memory of "
+                          + to_string(i->second.where));
+      else if (!i->second.alive)
+        faults_.push_back(call + ": memory that was given back");
+    }
+  }
+
+  void run(const std::string& kernel, const execution& at,
+           std::function<void()> f) {
+    {
+      std::unique_lock lock{mutex_};
+      ++calls_[kernel];
+    }
+    enqueue(at, [this, f = std::move(f), index = at.where.index] {
+      if (!is_broken(index))
+        f();
+    });
+  }
+
+  bool is_broken(int index) {
+    std::unique_lock lock{mutex_};
+    return broken_.count(index) != 0;
+  }
+
+  void enqueue(const execution& at, std::function<void()> f,
+               event_ptr behind = nullptr) {
+    std::unique_lock lock{mutex_};
+    auto& to = streams_[{at.stream, at.where.index}];
+    to.device = at.where.index;
+    to.work.push_back({std::move(f), std::move(behind)});
+    changed_.notify_all();
+  }
+
+  /// The stream made last goes first: what others must wait for comes late.
+  stream* next_stream() {
+    if (held_)
+      return nullptr;
+    for (auto i = streams_.rbegin(); i != streams_.rend(); ++i) {
+      auto& work = i->second.work;
+      if (!work.empty() && (!work[0].behind || work[0].behind->passed))
+        return &i->second;
+    }
+    return nullptr;
+  }
+
+  void work() {
+    std::unique_lock lock{mutex_};
+    for (;;) {
+      auto* from = next_stream();
+      if (from == nullptr) {
+        if (ended_)
+          return;
+        changed_.wait(lock);
+        continue;
+      }
+      auto now = std::move(from->work.front().run);
+      lock.unlock();
+      now();
+      now = nullptr;
+      lock.lock();
+      from->work.pop_front();
+      changed_.notify_all();
+    }
+  }
+
+  const int count_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool held_ = false;
+  bool ended_ = false;
+  std::set<int> broken_;
+  std::uint64_t last_stream_ = 0;
+  std::map<std::pair<void*, int>, stream> streams_;
+  std::map<void*, block> blocks_;
+  std::vector<std::string> faults_;
+  std::map<std::string, int> calls_;
+  int waits_ = 0;
+  std::thread thread_{[this] { work(); }};
+};
+
+} // namespace syncnorm::testing
