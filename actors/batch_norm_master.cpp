@@ -227,7 +227,8 @@ batch_norm_callback(const sync_options& options, std::int64_t participants) {
     throw error{errc::invalid_argument,
                 fmt::format("layer {}: expected 1 participant or more, got {}",
                             options.layer, participants)};
-  auto fixed = options.policy == failure_policy::fail_round;
+  auto fixed = options.policy.value_or(failure_policy::fail_round)
+               == failure_policy::fail_round;
   return [fixed, participants](std::span<message> messages) {
     if (fixed && std::cmp_not_equal(messages.size(), participants))
       throw error{errc::unregistered,
@@ -245,6 +246,7 @@ batch_norm_callback(const sync_options& options, std::int64_t participants) {
 batch_norm_master_actor spawn_batch_norm_master(caf::actor_system& system,
                                                 sync_options options,
                                                 std::int64_t participants) {
+  options = resolve(std::move(options), system.config());
   auto callback = batch_norm_callback(options, participants);
   return spawn_sync_master<batch_norm_message, batch_norm_reply>(
       system, std::move(options), std::move(callback));

@@ -20,7 +20,7 @@ T value_or_throw(caf::expected<T> x) {
 batch_norm_participant::batch_norm_participant(caf::actor_system& system,
                                                sync_options options,
                                                std::int64_t copies) {
-  options.validate();
+  options = resolve(std::move(options), system.config());
   auto callback = batch_norm_callback(options, copies);
   if (copies == 1)
     return;

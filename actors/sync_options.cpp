@@ -11,11 +11,11 @@ void sync_options::validate() const {
   if (layer.empty())
     throw error{errc::invalid_argument,
                 "sync_options: the layer must have a name, got an empty one"};
-  if (deadline.count() <= 0)
+  if (deadline && deadline->count() <= 0)
     throw error{errc::invalid_argument,
                 fmt::format("sync_options of layer {}: the deadline must be "
                             "longer than zero, got {} ns",
-                            layer, deadline.count())};
+                            layer, deadline->count())};
 }
 
 std::uint64_t layer_hash(std::string_view layer) noexcept {

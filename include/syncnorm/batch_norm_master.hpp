@@ -25,7 +25,8 @@ batch_norm_master_actor spawn_batch_norm_master(caf::actor_system& system,
                                                 sync_options options,
                                                 std::int64_t participants);
 
-/// The callback of that master.
+/// The callback of that master. A policy that `options` leave open is to fail
+/// the round.
 /// @throws error `invalid_argument` for less than one participant.
 [[nodiscard]] sync_callback<batch_norm_message, batch_norm_reply>
 batch_norm_callback(const sync_options& options, std::int64_t participants);

@@ -39,8 +39,9 @@ struct batch_norm_options {
   bool frozen = false;
   /// Where the tensors lie and the layer runs.
   device where{};
-  /// How long a round may take from its first message to its last.
-  caf::timespan deadline = std::chrono::seconds{60};
+  /// How long a round may take from its first message to its last. Left open:
+  /// as `sync_options::deadline`.
+  std::optional<caf::timespan> deadline = std::nullopt;
 
   /// @throws error `invalid_argument` for an empty name, less than one channel,
   ///         eps that is negative or not finite, momentum outside [0, 1], a

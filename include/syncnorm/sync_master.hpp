@@ -1,6 +1,7 @@
 #pragma once
 
 #include "syncnorm/actors.hpp"
+#include "syncnorm/config.hpp"
 #include "syncnorm/detail/sync_master_impl.hpp"
 #include "syncnorm/slave_pipe.hpp"
 #include "syncnorm/sync_options.hpp"
@@ -13,15 +14,16 @@
 
 namespace syncnorm {
 
-/// Spawns a master actor around `callback`.
+/// Spawns a master actor around `callback`. What `options` leave open, the
+/// system's configuration decides.
 /// @throws error `invalid_argument` for an empty callback or options that
-///         `sync_options::validate` refuses.
+///         `resolve` refuses.
 template <class In, class Out>
 sync_master_actor<In, Out> spawn_sync_master(caf::actor_system& system,
                                              sync_options options,
                                              sync_callback<In, Out> callback) {
   using impl = detail::sync_master_impl<In, Out>;
-  options.validate();
+  options = resolve(std::move(options), system.config());
   if (!callback)
     throw error{errc::invalid_argument, "spawn_sync_master of layer "
                                             + options.layer
@@ -56,7 +58,7 @@ public:
   sync_master(caf::actor_system& system, sync_options options,
               sync_callback<In, Out> callback)
       : system_{&system},
-        deadline_{options.deadline},
+        deadline_{resolve(options, system.config()).deadline.value()},
         handle_{spawn_sync_master<In, Out>(system, std::move(options),
                                            std::move(callback))},
         agent_{system.spawn<detail::pipe_agent<In, Out>>(handle_, link_)} {}

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -39,12 +40,17 @@ enum class failure_policy : std::uint8_t {
   continue_with_survivors = 1,
 };
 
+/// What a master is spawned with. What is left open, the system's configuration
+/// decides: see `sync_defaults`.
 struct sync_options {
   /// Names the master in every error text.
   std::string layer = "unnamed";
-  /// How long a round may take from its first message to its last.
-  caf::timespan deadline = std::chrono::seconds{60};
-  failure_policy policy = failure_policy::fail_round;
+  /// How long a round may take from its first message to its last. Left open
+  /// and not configured: 60 s.
+  std::optional<caf::timespan> deadline = std::nullopt;
+  /// What becomes of a round in which a participant is at fault. Left open and
+  /// not configured: it fails for all.
+  std::optional<failure_policy> policy = std::nullopt;
 
   /// @throws error `invalid_argument` for an empty layer name or a deadline of
   ///         zero or less.

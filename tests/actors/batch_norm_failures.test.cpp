@@ -283,7 +283,8 @@ TEST_CASE_FIXTURE(layer_fixture, "options that make no sense are refused, by "
   CHECK(contains(text([](auto& x) { x.momentum = 1.5; }),
                  "momentum: expected [0, 1], got 1.5"));
   CHECK(contains(text([](auto& x) { x.name = ""; }), "name"));
-  CHECK(contains(text([](auto& x) { x.deadline = {}; }), "deadline"));
+  CHECK(contains(text([](auto& x) { x.deadline = caf::timespan{0}; }),
+                 "deadline"));
   CHECK(contains(text([](auto& x) {
                    x.frozen = true;
                    x.track_running_stats = false;

@@ -31,10 +31,12 @@ public:
   using super = typename sync_master_actor<In, Out>::base;
   using typename super::behavior_type;
 
+  /// @param options with nothing left open: `resolve` has been applied.
   sync_master_impl(caf::actor_config& config, sync_options options,
                    sync_callback<In, Out> callback)
       : super{config},
         options_{std::move(options)},
+        deadline_{options_.deadline.value()},
         layer_{layer_hash(options_.layer)},
         callback_{std::move(callback)},
         messages_(1),
@@ -111,7 +113,7 @@ private:
     targets_.insert(targets_.begin() + at, target{});
     watch(origin);
     return slave_ticket{round_tag{layer_, generation_, round_, identifier},
-                        options_.deadline};
+                        deadline_};
   }
 
   void begin_generation() {
@@ -255,7 +257,7 @@ private:
       started_ = this->clock().now();
     complete_if_ready();
     if (arrived_ != 0 && !armed_)
-      arm(options_.deadline);
+      arm(deadline_);
   }
 
   void complete_if_ready() {
@@ -327,14 +329,14 @@ private:
     if (arrived_ == 0)
       return;
     auto waited = this->clock().now() - started_;
-    if (waited < options_.deadline)
-      arm(options_.deadline - waited);
+    if (waited < deadline_)
+      arm(deadline_ - waited);
     else
       expire();
   }
 
   void expire() {
-    auto text = late_text(where(), options_.deadline, roster_);
+    auto text = late_text(where(), deadline_, roster_);
     if (!roster_[0].arrived)
       return fail(errc::deadline_exceeded, std::move(text));
     for (std::size_t i = roster_.size(); i-- > 0 && !failure_;)
@@ -344,6 +346,7 @@ private:
   }
 
   const sync_options options_;
+  const caf::timespan deadline_;
   const std::uint64_t layer_;
   const sync_callback<In, Out> callback_;
 

@@ -1,0 +1,117 @@
+#include "syncnorm/config.hpp"
+
+#include "syncnorm/error.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
+
+namespace syncnorm {
+
+namespace {
+
+constexpr std::array policies{
+    std::pair{std::string_view{"fail-round"}, failure_policy::fail_round},
+    std::pair{std::string_view{"continue-with-survivors"},
+              failure_policy::continue_with_survivors},
+};
+
+constexpr std::array levels{
+    std::pair{std::string_view{"quiet"}, log_level::quiet},
+    std::pair{std::string_view{"error"}, log_level::error},
+    std::pair{std::string_view{"warning"}, log_level::warning},
+    std::pair{std::string_view{"info"}, log_level::info},
+    std::pair{std::string_view{"debug"}, log_level::debug},
+};
+
+constexpr std::array<std::string_view, 3> option_names{
+    "deadline", "failure-policy", "log-level"};
+
+[[noreturn]] void refuse(std::string_view option, const std::string& expected,
+                         const caf::config_value& got) {
+  throw error{errc::invalid_argument,
+              fmt::format("configuration: syncnorm.{}: expected {}, got {}",
+                          option, expected, to_string(got))};
+}
+
+void read_deadline(const caf::config_value& value, caf::timespan& out) {
+  const auto* deadline = caf::get_if<caf::timespan>(&value);
+  if (deadline == nullptr || deadline->count() <= 0)
+    refuse("deadline", "a duration longer than zero, such as 30s", value);
+  out = *deadline;
+}
+
+template <class Names, class T>
+void read_name(std::string_view option, const Names& names,
+               const caf::config_value& value, T& out) {
+  if (const auto* name = caf::get_if<std::string>(&value))
+    for (const auto& [known, meaning] : names)
+      if (known == *name) {
+        out = meaning;
+        return;
+      }
+  std::vector<std::string_view> known;
+  for (const auto& x : names)
+    known.push_back(x.first);
+  refuse(option, fmt::format("one of {}", fmt::join(known, ", ")), value);
+}
+
+} // namespace
+
+std::string to_string(log_level level) {
+  for (const auto& [name, value] : levels)
+    if (value == level)
+      return std::string{name};
+  return "unknown";
+}
+
+void add_config_options(caf::config_option_set& options) {
+  caf::config_option_adder{options, "syncnorm"}
+      .add<caf::timespan>("deadline", "how long a round may take")
+      .add<std::string>("failure-policy",
+                        "fail-round or continue-with-survivors")
+      .add<std::string>("log-level", "quiet, error, warning, info or debug");
+}
+
+sync_defaults read_defaults(const caf::actor_system_config& config) {
+  sync_defaults result;
+  const auto* value = caf::get_if(&caf::content(config), "syncnorm");
+  if (value == nullptr)
+    return result;
+  const auto* group = caf::get_if<caf::settings>(value);
+  if (group == nullptr)
+    throw error{errc::invalid_argument,
+                fmt::format("configuration: syncnorm: expected a group of "
+                            "options, got {}",
+                            to_string(*value))};
+  for (const auto& [name, x] : *group) {
+    if (name == "deadline")
+      read_deadline(x, result.deadline);
+    else if (name == "failure-policy")
+      read_name(name, policies, x, result.policy);
+    else if (name == "log-level")
+      read_name(name, levels, x, result.log);
+    else
+      throw error{errc::invalid_argument,
+                  fmt::format("configuration: syncnorm.{}: there is no such "
+                              "option, expected one of {}",
+                              std::string{name},
+                              fmt::join(option_names, ", "))};
+  }
+  return result;
+}
+
+sync_options resolve(sync_options options,
+                     const caf::actor_system_config& config) {
+  options.validate();
+  auto defaults = read_defaults(config);
+  options.deadline = options.deadline.value_or(defaults.deadline);
+  options.policy = options.policy.value_or(defaults.policy);
+  return options;
+}
+
+} // namespace syncnorm

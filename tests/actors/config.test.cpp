@@ -1,0 +1,155 @@
+#include "syncnorm/config.hpp"
+#include "syncnorm/batch_norm_participant.hpp"
+#include "tests/actors/collective.hpp"
+
+#include <doctest/doctest.h>
+
+#include <optional>
+#include <sstream>
+#include <string>
+#include <vector>
+
+using namespace syncnorm;
+using namespace syncnorm::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// An application's configuration with our group in it.
+struct app_config : config {
+  explicit app_config(std::vector<std::string> command_line,
+                      const std::string& file = "") {
+    add_config_options(custom_options_);
+    std::istringstream in{file};
+    refused = parse(std::move(command_line), in);
+  }
+
+  caf::error refused;
+};
+
+/// The text with which the group is refused; empty if it is not.
+std::string refusal(const caf::actor_system_config& cfg) {
+  try {
+    std::ignore = read_defaults(cfg);
+  } catch (const error& x) {
+    CHECK(x.code() == errc::invalid_argument);
+    return x.what();
+  }
+  return "";
+}
+
+struct fixture {
+  int types = init_types();
+};
+
+using adder = collective<double, double>;
+
+} // namespace
+
+TEST_CASE_FIXTURE(fixture, "without configuration a round has 60 s and fails "
+                           "for all") {
+  app_config cfg{{}};
+  auto defaults = read_defaults(cfg);
+  CHECK(defaults.deadline == caf::timespan{60s});
+  CHECK(defaults.policy == failure_policy::fail_round);
+  CHECK(defaults.log == log_level::info);
+}
+
+TEST_CASE_FIXTURE(fixture, "the command line sets the group") {
+  app_config cfg{{"--syncnorm.deadline=1500ms",
+                  "--syncnorm.failure-policy=continue-with-survivors",
+                  "--syncnorm.log-level=debug"}};
+  CHECK(cfg.refused == caf::none);
+  auto defaults = read_defaults(cfg);
+  CHECK(defaults.deadline == caf::timespan{1500ms});
+  CHECK(defaults.policy == failure_policy::continue_with_survivors);
+  CHECK(defaults.log == log_level::debug);
+}
+
+TEST_CASE_FIXTURE(fixture, "the configuration file sets the group, and the "
+                           "command line overrides it") {
+  app_config cfg{{"--syncnorm.deadline=2s"},
+                 "syncnorm {\n  deadline = 7s\n  log-level = \"quiet\"\n}\n"};
+  CHECK(cfg.refused == caf::none);
+  auto defaults = read_defaults(cfg);
+  CHECK(defaults.deadline == caf::timespan{2s});
+  CHECK(defaults.log == log_level::quiet);
+}
+
+TEST_CASE_FIXTURE(fixture,
+                  "a bad value is refused with the option's name, what "
+                  "was expected and what was found") {
+  // The two lines of CAF write the unit differently.
+  CHECK(refusal(app_config{{"--syncnorm.deadline=0s"}})
+            .find("configuration: syncnorm.deadline: expected a duration "
+                  "longer than zero, such as 30s, got 0")
+        != std::string::npos);
+  CHECK(refusal(app_config{{"--syncnorm.failure-policy=retry"}})
+            .find("syncnorm.failure-policy: expected one of fail-round, "
+                  "continue-with-survivors, got ")
+        != std::string::npos);
+  CHECK(refusal(app_config{{"--syncnorm.log-level=loud"}})
+            .find("expected one of quiet, error, warning, info, debug, got ")
+        != std::string::npos);
+}
+
+TEST_CASE_FIXTURE(fixture, "what is no duration is refused by CAF's parser") {
+  app_config cfg{{"--syncnorm.deadline=soon"}};
+  CHECK(cfg.refused != caf::none);
+}
+
+TEST_CASE_FIXTURE(fixture,
+                  "an option that the group does not have is refused") {
+  CHECK(refusal(app_config{{}, "syncnorm {\n  dedline = 7s\n}\n"})
+        == "configuration: syncnorm.dedline: there is no such option, expected "
+           "one of deadline, failure-policy, log-level");
+}
+
+TEST_CASE_FIXTURE(fixture, "a value of another type is refused, also where the "
+                           "application has not added the group") {
+  config cfg;
+  caf::put(cfg.content, "syncnorm.deadline", true);
+  CHECK(refusal(cfg)
+        == "configuration: syncnorm.deadline: expected a duration longer than "
+           "zero, such as 30s, got true");
+}
+
+TEST_CASE_FIXTURE(fixture, "a master takes from the configuration what its "
+                           "options leave open, and nothing else") {
+  app_config cfg{{"--syncnorm.deadline=7s",
+                  "--syncnorm.failure-policy=continue-with-survivors"}};
+  caf::actor_system system{cfg};
+  adder open{system, {.layer = "bn1"}, add_up};
+  CHECK(open.enlist(1, 1).value->deadline == caf::timespan{7s});
+  adder set{system, {.layer = "bn1", .deadline = 20s}, add_up};
+  CHECK(set.enlist(1, 1).value->deadline == caf::timespan{20s});
+
+  auto resolved = resolve({.policy = failure_policy::fail_round}, cfg);
+  CHECK(resolved.deadline == caf::timespan{7s});
+  CHECK(resolved.policy == failure_policy::fail_round);
+}
+
+TEST_CASE_FIXTURE(fixture, "the configured policy decides what a death does") {
+  auto survivors = [](const char* policy) {
+    app_config cfg{{std::string{"--syncnorm.failure-policy="} + policy}};
+    caf::actor_system system{cfg};
+    adder c{system, {.layer = "bn1"}, add_up};
+    auto pipes = c.pipes(2);
+    auto first = c.send(pipes[0], 1, 1.0);
+    c.kill(2);
+    auto owner = c.lead(10.0)();
+    std::ignore = first();
+    return owner.value;
+  };
+  CHECK(survivors("continue-with-survivors") == 11.0);
+  CHECK(survivors("fail-round") == std::nullopt);
+}
+
+TEST_CASE_FIXTURE(fixture, "a bad configuration is thrown where a master is "
+                           "spawned") {
+  app_config cfg{{"--syncnorm.deadline=0s"}};
+  caf::actor_system system{cfg};
+  CHECK_THROWS_WITH_AS((adder{system, {.layer = "bn1"}, add_up}),
+                       doctest::Contains("syncnorm.deadline"), error);
+  CHECK_THROWS_AS((batch_norm_participant{system, {.layer = "bn1"}, 2}), error);
+}
