@@ -16,11 +16,13 @@ thread_local const replication_scope* innermost = nullptr;
 
 replication_scope::replication_scope(
     caf::actor_system& system, SynchronizeOptions options, graph_kind graph,
-    std::shared_ptr<detail::forward_session> session)
+    std::shared_ptr<detail::forward_session> session,
+    detail::distant_copies* distant)
     : system_{&system},
       options_{std::move(options)},
       graph_{graph},
       session_{std::move(session)},
+      distant_{distant},
       outer_{innermost} {
   if (options_.deadline.count() <= 0)
     throw error{errc::invalid_argument,

@@ -2,6 +2,7 @@
 
 #include "actors/nn/seat.hpp"
 
+#include "actors/nn/distant_copies.hpp"
 #include "actors/nn/forward_session.hpp"
 #include "syncnorm/batch_norm_participant.hpp"
 
@@ -118,7 +119,8 @@ std::string layer_name(const replication_scope& scope,
                        const layer_group& group) {
   auto name =
       scope.options().prefix + (context.path().empty() ? kind : context.path());
-  if (group.last - group.first != context.copies())
+  auto is_whole = group.last - group.first == context.copies();
+  if (scope.options().group_size != 0 && !is_whole)
     name += fmt::format(" (copies {} to {})", group.first, group.last - 1);
   return name;
 }
@@ -144,11 +146,42 @@ batch_norm_participant open(const replication_scope& scope,
   return result;
 }
 
+const batch_norm_master_actor& find_master(const layer_masters& masters,
+                                           const std::string& path) {
+  auto found =
+      std::ranges::find(masters, path, [](const auto& x) { return x.path; });
+  if (found == masters.end() || !found->master)
+    throw error{errc::invalid_argument,
+                fmt::format("follow_copies: layer \"{}\": expected its master, "
+                            "found none among {}",
+                            path, masters.size())};
+  return found->master;
+}
+
+participant_ptr make_distant_seat(const replication_scope& scope,
+                                  callback_context& context,
+                                  distant_copies& all, const char* kind) {
+  layer_group group;
+  group.last = all.copies;
+  if (all.copy_id != 0)
+    return std::make_shared<layer_seat>(
+        batch_norm_participant{scope.system(),
+                               find_master(all.masters, context.path()),
+                               all.copy_id},
+        all.copy_id, nullptr, group);
+  auto taking_part = open(scope, context, kind, group);
+  all.masters.push_back({context.path(), group.master});
+  return std::make_shared<layer_seat>(std::move(taking_part), 0, nullptr,
+                                      group);
+}
+
 } // namespace
 
 participant_ptr make_seat(const replication_scope& scope,
                           callback_context& context, std::int64_t copy_id,
                           const char* kind) {
+  if (auto* distant = scope.distant())
+    return make_distant_seat(scope, context, *distant, kind);
   if (copy_id == 0)
     context.publish(std::make_shared<std::vector<layer_group>>(
         divide(context.copies(), scope.options().group_size)));

@@ -47,6 +47,7 @@ public:
     auto devices = parse_devices(fmt::format("cpu*{}", replicas));
     group_ = std::make_unique<replica_group>(
         system, spawn_replicas(system, options, devices, data));
+    group_->assemble();
   }
 
   void run() {

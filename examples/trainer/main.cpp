@@ -7,17 +7,21 @@
 #include "trainer/output/atomic_file.hpp"
 #include "trainer/output/progress.hpp"
 #include "trainer/plan/devices.hpp"
+#include "trainer/plan/run_identity.hpp"
 #include "trainer/plan/run_state.hpp"
 #include "trainer/run/config.hpp"
 #include "trainer/run/error_text.hpp"
 #include "trainer/run/replica.hpp"
 #include "trainer/run/stop_signal.hpp"
 #include "trainer/run/trainer.hpp"
+#include "trainer/run/worker.hpp"
 
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
+#include <memory>
 #include <thread>
 
 namespace {
@@ -26,32 +30,89 @@ using namespace syncnorm;
 using namespace syncnorm::train;
 
 std::vector<device> devices_of(const settings& options) {
-  auto devices = options.devices.empty() ? default_devices(
-                     engine::count_gpus(), std::thread::hardware_concurrency())
-                                         : parse_devices(options.devices);
-  if (options.eval.empty() && options.batch < devices.size())
+  return options.devices.empty() ? default_devices(
+             engine::count_gpus(), std::thread::hardware_concurrency())
+                                 : parse_devices(options.devices);
+}
+
+void require_enough_samples(const settings& options, std::size_t replicas) {
+  if (options.batch < replicas)
     throw failure{fmt::format("--batch: expected {} or more, one sample for "
                               "each replica, found {}",
-                              devices.size(), options.batch)};
-  return devices;
+                              replicas, options.batch)};
+}
+
+/// What a process brings into a run.
+struct own_part {
+  dataset_ptr data;
+  std::vector<device> devices;
+  std::vector<replica_actor> replicas;
+  std::string identity;
+};
+
+own_part make_own_part(caf::actor_system& system, const settings& options) {
+  own_part result;
+  result.data = load_dataset(options.data);
+  result.devices = devices_of(options);
+  require_enough_samples(options, result.devices.size());
+  // Before the first replica is made, that nothing is computed in vain.
+  if (options.join.empty())
+    (void) find_state(options, *result.data);
+  std::uint64_t fingerprint = 0;
+  result.replicas = spawn_replicas(system, options, result.devices, result.data,
+                                   &fingerprint);
+  result.identity = run_identity(options, *result.data, fingerprint);
+  return result;
+}
+
+std::unique_ptr<fleet> make_fleet(caf::actor_system& system,
+                                  const settings& options, const own_part& own,
+                                  progress_display& display) {
+  if (options.serve.empty())
+    return std::make_unique<fleet>(system, options, own.replicas);
+  return std::make_unique<fleet>(
+      system, options, own.replicas, own.identity,
+      [&](const std::string& line) { display.note(line); }, stop_requested);
+}
+
+std::string where_text(const own_part& own, fleet& processes) {
+  if (processes.size() == 1)
+    return list_devices(own.devices);
+  return fmt::format("{} replicas in {} processes", processes.replicas().size(),
+                     processes.size());
 }
 
 void train_model(caf::actor_system& system, const settings& options) {
-  auto data = load_dataset(options.data);
-  auto devices = devices_of(options);
-  // Before the first replica is made, that nothing is computed in vain.
-  (void) find_state(options, *data);
+  auto own = make_own_part(system, options);
   progress_display display{stdout};
-  replica_group replicas{system,
-                         spawn_replicas(system, options, devices, data)};
-  display.note(fmt::format(
-      "{}, {}, {} norm on {}: {} training and {} held-out images, batches of "
-      "{}",
-      to_string(options.model), to_string(options.precision),
-      to_string(options.norm), list_devices(devices), data->training.size(),
-      data->held_out.size(), options.batch));
   catch_stop_signals();
-  trainer{options, *data, replicas, display, stop_requested}.run();
+  auto processes = make_fleet(system, options, own, display);
+  try {
+    require_enough_samples(options, processes->replicas().size());
+    display.note(fmt::format(
+        "{}, {}, {} norm on {}: {} training and {} held-out images, batches of "
+        "{}",
+        to_string(options.model), to_string(options.precision),
+        to_string(options.norm), where_text(own, *processes),
+        own.data->training.size(), own.data->held_out.size(), options.batch));
+    trainer coordinator{options, *own.data, *processes, display,
+                        stop_requested};
+    processes->end(true, coordinator.run());
+  } catch (const std::exception& x) {
+    processes->end(false, first_line(x.what()));
+    throw;
+  }
+}
+
+void join_run(caf::actor_system& system, const settings& options) {
+  auto own = make_own_part(system, options);
+  progress_display display{stdout};
+  catch_stop_signals();
+  application app{process_name(), -1, own.identity, own.replicas};
+  auto note = [&](const std::string& line) {
+    display.note(fmt::format("{} with {}", line, list_devices(own.devices)));
+  };
+  display.note(take_part(system, options, app, note, stop_requested));
 }
 
 /// Model, norm and precision are the checkpoint's own.
@@ -76,7 +137,7 @@ void evaluate_model(caf::actor_system& system, const settings& given) {
   auto devices = devices_of(options);
   replica_group replicas{system,
                          spawn_replicas(system, options, devices, data)};
-  replicas.load(options.eval);
+  replicas.load(read_whole(options.eval), options.eval);
   auto result = replicas.evaluate(data->held_out.size(), replicas.size());
   auto count = static_cast<double>(result.samples);
   fmt::print("held-out accuracy {:.2f} % ({} of {}), loss {:.6f}\n",
@@ -84,27 +145,41 @@ void evaluate_model(caf::actor_system& system, const settings& given) {
              result.samples, result.loss / count);
 }
 
-int run(int argc, char** argv) {
+/// Runs `f`; returns the exit status, having printed why it failed.
+template <class F>
+int status_of(F f) {
+  try {
+    f();
+    return 0;
+  } catch (const std::exception& x) {
+    std::fflush(stdout);
+    fmt::print(stderr, "syncnorm-train: {}\n", first_line(x.what()));
+    return 1;
+  }
+}
+
+void run(int argc, char** argv) {
   detail::init_types<caf::id_block::syncnorm, caf::id_block::syncnorm_train>();
   config configuration;
   auto options = configuration.read(argc, argv);
   if (!options)
-    return 0;
+    return;
   caf::actor_system system{configuration};
+  if (!options->join.empty()) {
+    auto status = status_of([&] { join_run(system, *options); });
+    // Its replicas may wait for a process that is not there any more. A worker
+    // has nothing to save.
+    std::fflush(stdout);
+    std::_Exit(status);
+  }
   if (options->eval.empty())
     train_model(system, *options);
   else
     evaluate_model(system, *options);
-  return 0;
 }
 
 } // namespace
 
 int main(int argc, char** argv) {
-  try {
-    return run(argc, argv);
-  } catch (const std::exception& x) {
-    fmt::print(stderr, "syncnorm-train: {}\n", first_line(x.what()));
-    return 1;
-  }
+  return status_of([&] { run(argc, argv); });
 }

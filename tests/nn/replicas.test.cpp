@@ -3,6 +3,8 @@
 
 #include "tests/nn/support.hpp"
 
+#include "syncnorm/nn/synchronize_apart.hpp"
+
 namespace syncnorm::nn::test {
 
 namespace {
@@ -57,6 +59,53 @@ TEST_CASE("four CPU copies with graphs and threads of their own finish and "
   CHECK(distance(expected, torch::cat(y)) <= 1e-10);
   CHECK(distance(x.grad(), torch::cat(dx)) <= 1e-10);
   CHECK(distance(plain->weight.grad(), weight_grad) <= 1e-10);
+}
+
+/// What copies give, forward and backward, for the parts of one batch.
+std::vector<Tensor> results_of(std::vector<SynchronizedBatchNorm2d>& copies) {
+  torch::manual_seed(3);
+  auto x = torch::randn({6, 5, 3, 4}, torch::kDouble).chunk(copies.size());
+  std::vector<Tensor> result(2 * copies.size());
+  rethrow_first(on_threads(copies.size(), [&](std::size_t r) {
+    auto input = x[r].clone().requires_grad_();
+    result[2 * r] = copies[r]->forward(input);
+    result[2 * r].square().sum().backward();
+    result[2 * r + 1] = input.grad();
+  }));
+  return result;
+}
+
+TEST_CASE("copies that come one by one give the same bits as copies that are "
+          "synchronized together") {
+  actors env;
+  auto together = make_copies(3, 5);
+  synchronize(env.system, modules_of(together));
+  auto apart = make_copies(3, 5);
+  auto modules = modules_of(apart);
+  // Twice: copies are released first.
+  for (int time = 0; time < 2; ++time) {
+    auto masters = lead_copies(env.system, modules[0], 3);
+    REQUIRE(masters.size() == 1);
+    for (std::size_t r = 1; r < 3; ++r)
+      follow_copies(env.system, modules[r], static_cast<std::int64_t>(r),
+                    masters);
+  }
+  auto expected = results_of(together);
+  auto found = results_of(apart);
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    CHECK(torch::equal(expected[i], found[i]));
+}
+
+TEST_CASE("a copy whose layers nobody leads is refused by the layer") {
+  actors env;
+  auto modules = modules_of(make_copies(2, 5));
+  torch::nn::Sequential outer{SynchronizedBatchNorm2d{5}};
+  auto masters = lead_copies(env.system, modules[0], 2);
+  CHECK_THROWS_WITH_AS(follow_copies(env.system, outer.ptr(), 1, masters),
+                       doctest::Contains("layer \"0\": expected its master"),
+                       error);
+  CHECK_THROWS_AS(follow_copies(env.system, modules[1], 0, masters), error);
+  CHECK_THROWS_AS((void) lead_copies(env.system, modules[0], 0), error);
 }
 
 } // namespace

@@ -52,6 +52,14 @@ public:
     return false;
   }
 
+  /// Reads on until a line begins with `start`; returns it, or the last one.
+  std::string line_that_begins(const std::string& start) {
+    std::string line;
+    while (read_line(line) && !line.starts_with(start))
+      output_ += line;
+    return line;
+  }
+
   /// Reads the rest of the output and waits for the end.
   /// @returns the exit status, or 128 and the signal that ended it.
   int finish() {

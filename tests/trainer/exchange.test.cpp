@@ -57,6 +57,11 @@ public:
 
   behavior_type make_behavior() override {
     return {
+        [](lead_atom, std::uint64_t) -> caf::result<lineup> {
+          return lineup{};
+        },
+        [](follow_atom, const lineup&, std::uint64_t,
+           std::uint64_t) -> caf::result<void> { return caf::unit; },
         [](step_atom, const step_plan&) -> caf::result<step_report> {
           return step_report{};
         },
@@ -65,11 +70,12 @@ public:
           return evaluation{end - begin, begin, 0.5};
         },
         [this](hash_atom) -> caf::result<std::uint64_t> { return hash_; },
-        [](save_atom, const std::string&,
-           const std::string&) -> caf::result<void> { return caf::unit; },
-        [this](load_atom, const std::string&) -> caf::result<void> {
-          return problem_();
+        [](save_atom, const std::string& state) -> caf::result<std::string> {
+          return state;
         },
+        [this](load_atom, const std::string&,
+               const std::string&) -> caf::result<void> { return problem_(); },
+        [](ping_atom) -> caf::result<void> { return caf::unit; },
     };
   }
 
@@ -247,7 +253,7 @@ TEST_CASE("of several errors the cause is reported, not what followed") {
   fakes.add(1, [] { return make_error(errc::master_down, "follower"); });
   fakes.add(1, [] { return make_error(errc::invalid_argument, "cause"); });
   replica_group group{fakes.system, fakes.members};
-  CHECK(message_of([&] { group.load("file"); }) == "cause");
+  CHECK(message_of([&] { group.load({}, "file"); }) == "cause");
 }
 
 TEST_CASE("a replica that is gone is an error, not a wait") {
@@ -255,5 +261,5 @@ TEST_CASE("a replica that is gone is an error, not a wait") {
   fakes.add(1);
   caf::anon_send_exit(fakes.members[0], caf::exit_reason::kill);
   replica_group group{fakes.system, fakes.members};
-  CHECK(message_of([&] { group.load("file"); }) != "nothing was thrown");
+  CHECK(message_of([&] { group.load({}, "file"); }) != "nothing was thrown");
 }

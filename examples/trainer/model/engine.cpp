@@ -5,7 +5,7 @@
 #include "trainer/model/archive.hpp"
 #include "trainer/model/network.hpp"
 
-#include "syncnorm/nn/synchronize.hpp"
+#include "syncnorm/nn/synchronize_apart.hpp"
 
 #include <ATen/autocast_mode.h>
 #include <ATen/Parallel.h>
@@ -16,6 +16,7 @@
 #include <bit>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 namespace syncnorm::train {
 
@@ -79,6 +80,8 @@ bool is_norm(const torch::nn::Module& layer) {
          || dynamic_cast<const torch::nn::BatchNorm2dImpl*>(&layer);
 }
 
+constexpr std::uint64_t fnv_offset = 0xcbf29ce484222325U;
+
 /// FNV-1a on 64-bit words; a last word is filled with zeros.
 std::uint64_t hash_bytes(std::uint64_t hash, const char* data,
                          std::size_t size) {
@@ -126,6 +129,8 @@ struct engine::implementation {
   Tensor weights;
   Tensor velocity;
   Tensor gradient;
+  /// The statistics before the last forward pass in training.
+  std::vector<Tensor> statistics;
 
   implementation(const settings& how, const device& device, dataset_ptr shared)
       : options{how},
@@ -190,6 +195,30 @@ struct engine::implementation {
     });
   }
 
+  void remember_statistics() {
+    torch::NoGradGuard no_grad;
+    auto buffers = model->buffers();
+    statistics.resize(buffers.size());
+    for (std::size_t i = 0; i < buffers.size(); ++i)
+      if (statistics[i].defined())
+        statistics[i].copy_(buffers[i]);
+      else
+        statistics[i] = buffers[i].clone();
+  }
+
+  void restore_statistics() {
+    torch::NoGradGuard no_grad;
+    auto buffers = model->buffers();
+    for (std::size_t i = 0; i < statistics.size(); ++i)
+      buffers[i].copy_(statistics[i]);
+  }
+
+  [[nodiscard]] nn::SynchronizeOptions synchronize_options() const {
+    nn::SynchronizeOptions result;
+    result.deadline = options.round_deadline();
+    return result;
+  }
+
   void set_training(bool on) {
     model->train(on);
     if (options.norm == norm_kind::frozen)
@@ -244,14 +273,32 @@ std::size_t engine::count_gpus() {
              : 0;
 }
 
-void engine::synchronize(caf::actor_system& system,
-                         std::span<const std::unique_ptr<engine>> engines) {
-  if (engines.size() < 2 || engines[0]->self_->options.norm != norm_kind::sync)
-    return;
-  std::vector<network_ptr> models;
-  for (const auto& x : engines)
-    models.push_back(x->self_->model);
-  nn::synchronize(system, models);
+layer_masters engine::lead(caf::actor_system& system, std::size_t replicas) {
+  if (self_->options.norm != norm_kind::sync)
+    return {};
+  return nn::lead_copies(system, self_->model, signed_of(replicas),
+                         self_->synchronize_options());
+}
+
+void engine::follow(caf::actor_system& system, std::size_t index,
+                    const layer_masters& masters) {
+  if (self_->options.norm == norm_kind::sync)
+    nn::follow_copies(system, self_->model, signed_of(index), masters);
+}
+
+std::uint64_t engine::fingerprint() const {
+  std::uint64_t hash = fnv_offset;
+  auto add = [&hash](const auto& named) {
+    for (const auto& x : named) {
+      auto text = fmt::format("{} {} {}", x.key(),
+                              static_cast<int>(x.value().scalar_type()),
+                              fmt::join(x.value().sizes(), ","));
+      hash = hash_bytes(hash, text.data(), text.size());
+    }
+  };
+  add(self_->model->named_parameters());
+  add(self_->model->named_buffers());
+  return hash;
 }
 
 std::size_t engine::size() const noexcept {
@@ -261,6 +308,7 @@ std::size_t engine::size() const noexcept {
 gradient_part engine::differentiate(std::span<const std::uint32_t> samples,
                                     std::size_t batch, std::uint64_t epoch) {
   gradient_part result;
+  self_->remember_statistics();
   // Only a synchronized layer needs a replica that has nothing to show.
   if (samples.empty() && self_->options.norm != norm_kind::sync)
     return result;
@@ -282,6 +330,10 @@ gradient_part engine::differentiate(std::span<const std::uint32_t> samples,
                         ? to_flat<double>(self_->gradient)
                         : to_flat<float>(self_->gradient);
   return result;
+}
+
+void engine::roll_back() {
+  self_->restore_statistics();
 }
 
 void engine::descend(const sgd_settings& how, const flat_array& gradient) {
@@ -312,7 +364,7 @@ evaluation engine::evaluate(std::size_t begin, std::size_t end) {
 }
 
 std::uint64_t engine::hash() const {
-  std::uint64_t hash = 0xcbf29ce484222325U;
+  auto hash = fnv_offset;
   for (const auto& x : self_->model->parameters())
     hash = hash_tensor(hash, x);
   if (self_->options.norm != norm_kind::local)

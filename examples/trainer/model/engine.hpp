@@ -35,10 +35,17 @@ public:
   /// Number of GPUs that libtorch can use.
   static std::size_t count_gpus();
 
-  /// Joins the batch-norm layers of all replicas, if they are synchronized.
-  /// @param engines one for each replica, in the replicas' order.
-  static void synchronize(caf::actor_system& system,
-                          std::span<const std::unique_ptr<engine>> engines);
+  /// Joins the batch-norm layers of so many replicas, if they are synchronized:
+  /// as the first of them, which the others follow.
+  /// @returns what to pass to `follow`.
+  layer_masters lead(caf::actor_system& system, std::size_t replicas);
+
+  /// Joins them as replica `index`, 1 or more.
+  void follow(caf::actor_system& system, std::size_t index,
+              const layer_masters& masters);
+
+  /// Hash of the model's weights and statistics by name, type and shape.
+  [[nodiscard]] std::uint64_t fingerprint() const;
 
   /// Number of weights.
   [[nodiscard]] std::size_t size() const noexcept;
@@ -50,6 +57,9 @@ public:
   /// @param epoch   decides how the images are moved.
   gradient_part differentiate(std::span<const std::uint32_t> samples,
                               std::size_t batch, std::uint64_t epoch);
+
+  /// Undoes what the last `differentiate` did to the statistics.
+  void roll_back();
 
   /// Takes one step down the gradient of the whole batch.
   void descend(const sgd_settings& settings, const flat_array& gradient);

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cmath>
+#include <span>
 #include <string_view>
 
 namespace syncnorm::train {
@@ -18,11 +19,12 @@ constexpr std::array<std::string_view, 3> norms{"sync", "local", "frozen"};
 constexpr std::array<std::string_view, 3> precisions{"f32", "f64", "bf16"};
 constexpr std::array<std::string_view, 3> schedules{"constant", "cosine",
                                                     "step"};
+constexpr std::array<std::string_view, 2> failures{"stop", "continue"};
+
+using name_list = std::span<const std::string_view>;
 
 template <class Kind>
-Kind parse(std::string_view option,
-           const std::array<std::string_view, 3>& names,
-           const std::string& text) {
+Kind parse(std::string_view option, name_list names, const std::string& text) {
   for (std::size_t i = 0; i < names.size(); ++i)
     if (names[i] == text)
       return static_cast<Kind>(i);
@@ -31,8 +33,8 @@ Kind parse(std::string_view option,
 }
 
 template <class Kind>
-std::string name_of(const std::array<std::string_view, 3>& names, Kind kind) {
-  return std::string{names.at(static_cast<std::size_t>(kind))};
+std::string name_of(name_list names, Kind kind) {
+  return std::string{names[static_cast<std::size_t>(kind)]};
 }
 
 void require(bool good, std::string_view option, std::string_view expected,
@@ -44,6 +46,11 @@ void require(bool good, std::string_view option, std::string_view expected,
 
 } // namespace
 
+std::chrono::nanoseconds settings::round_deadline() const {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+      std::chrono::duration<double>{deadline});
+}
+
 void settings::validate() const {
   require(batch > 0, "batch", "1 or more", 0);
   require(epochs > 0, "epochs", "1 or more", 0);
@@ -52,6 +59,17 @@ void settings::validate() const {
           momentum);
   require(std::isfinite(weight_decay) && weight_decay >= 0, "weight-decay",
           "0 or more", weight_decay);
+  // What is longer than a day is a typing error, and overflows further on.
+  require(deadline >= 0.1 && deadline <= 86400, "deadline",
+          "0.1 to 86400 seconds", deadline);
+  require(patience >= 0 && patience <= 86400, "patience", "0 to 86400 seconds",
+          patience);
+  if (!serve.empty() && !join.empty())
+    throw failure{"--serve, --join: expected one of them, found both"};
+  if (workers > 0 && serve.empty())
+    throw failure{"--workers: expected --serve=HOST:PORT, found none"};
+  if (!serve.empty() && workers == 0)
+    throw failure{"--serve: expected --workers=N, 1 or more, found none"};
   if (resume && checkpoint.empty())
     throw failure{"--resume: expected --checkpoint=DIR, found none"};
   if (every > 0 && checkpoint.empty())
@@ -74,6 +92,10 @@ std::string to_string(schedule_kind kind) {
   return name_of(schedules, kind);
 }
 
+std::string to_string(failure_kind kind) {
+  return name_of(failures, kind);
+}
+
 model_kind parse_model(const std::string& text) {
   return parse<model_kind>("model", models, text);
 }
@@ -88,6 +110,10 @@ precision_kind parse_precision(const std::string& text) {
 
 schedule_kind parse_schedule(const std::string& text) {
   return parse<schedule_kind>("schedule", schedules, text);
+}
+
+failure_kind parse_failure(const std::string& text) {
+  return parse<failure_kind>("on-failure", failures, text);
 }
 
 } // namespace syncnorm::train

@@ -2,6 +2,7 @@
 
 #include "trainer/plan/schedule.hpp"
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -24,6 +25,13 @@ enum class precision_kind : std::uint8_t {
   f64 = 1,
   /// Activations in bfloat16, weights and gradients in float32.
   bf16 = 2,
+};
+
+enum class failure_kind : std::uint8_t {
+  /// A process that is lost ends the run, with a checkpoint.
+  stop = 0,
+  /// The others go on.
+  go_on = 1,
 };
 
 /// The options of the program after reading; docs/trainer.md describes them.
@@ -59,6 +67,22 @@ struct settings {
   /// Checkpoint of which to print the accuracy, instead of training.
   std::string eval;
 
+  // -- with whom --------------------------------------------------------------
+  /// Where to serve a run of several processes, or whose to join.
+  std::string serve;
+  std::string join;
+  /// Processes that join.
+  std::size_t workers = 0;
+  failure_kind on_failure = failure_kind::stop;
+  /// Seconds that a replica may keep the others waiting.
+  double deadline = 60;
+  /// Seconds for all processes to come together.
+  double patience = 60;
+  /// Serve and join on any address, without TLS.
+  bool insecure = false;
+
+  [[nodiscard]] std::chrono::nanoseconds round_deadline() const;
+
   /// @throws failure for a number that is out of range, or options that do not
   ///         go together.
   void validate() const;
@@ -68,6 +92,7 @@ struct settings {
 [[nodiscard]] std::string to_string(norm_kind kind);
 [[nodiscard]] std::string to_string(precision_kind kind);
 [[nodiscard]] std::string to_string(schedule_kind kind);
+[[nodiscard]] std::string to_string(failure_kind kind);
 
 /// Read what `to_string` returns.
 /// @throws failure that names the option, the choices and what was found.
@@ -75,5 +100,6 @@ struct settings {
 [[nodiscard]] norm_kind parse_norm(const std::string& text);
 [[nodiscard]] precision_kind parse_precision(const std::string& text);
 [[nodiscard]] schedule_kind parse_schedule(const std::string& text);
+[[nodiscard]] failure_kind parse_failure(const std::string& text);
 
 } // namespace syncnorm::train

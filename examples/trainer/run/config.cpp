@@ -36,6 +36,7 @@ std::string first_leftover(const Config& x) {
 config::config() {
   detail::add_types<caf::id_block::syncnorm, caf::id_block::syncnorm_train>(
       *this);
+  load<caf::io::middleman>();
   options_.data = SYNCNORM_TRAIN_DATA;
   opt_group{custom_options_, "global"}
       .add(options_.data, "data", "folder of the data set (IDX or CIFAR-10)")
@@ -58,7 +59,19 @@ config::config() {
       .add(options_.checkpoint, "checkpoint", "folder of the checkpoint")
       .add(options_.every, "every", "steps between checkpoints, 0: each epoch")
       .add(options_.resume, "resume", "go on from the checkpoint")
-      .add(options_.eval, "eval", "print the accuracy of this checkpoint");
+      .add(options_.eval, "eval", "print the accuracy of this checkpoint")
+      .add(options_.serve, "serve",
+           "HOST:PORT at which other processes join this one")
+      .add(options_.workers, "workers", "number of processes that join")
+      .add(options_.join, "join", "HOST:PORT of the process to join")
+      .add(on_failure_, "on-failure",
+           "when a process is lost: stop, or continue without it")
+      .add(options_.deadline, "deadline",
+           "seconds that a replica may keep the others waiting")
+      .add(options_.patience, "patience",
+           "seconds for the processes to come together")
+      .add(options_.insecure, "insecure",
+           "other addresses than this machine's own, unprotected");
 }
 
 std::optional<settings> config::read(int argc, char** argv) {
@@ -74,7 +87,10 @@ std::optional<settings> config::read(int argc, char** argv) {
   options_.norm = parse_norm(norm_);
   options_.precision = parse_precision(precision_);
   options_.schedule = parse_schedule(schedule_);
+  options_.on_failure = parse_failure(on_failure_);
   options_.validate();
+  auto deadline = options_.round_deadline();
+  detail::set_heartbeats(*this, deadline / 5, deadline);
   return options_;
 }
 

@@ -27,6 +27,7 @@ private:
   std::string norm_ = "sync";
   std::string precision_ = "f32";
   std::string schedule_ = "cosine";
+  std::string on_failure_ = "stop";
 };
 
 } // namespace syncnorm::train

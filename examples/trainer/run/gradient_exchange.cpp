@@ -17,9 +17,11 @@ namespace {
 
 } // namespace
 
-gradient_exchange::gradient_exchange(caf::actor_system& system)
-    : role_{std::make_unique<owner>(system, sync_options{.layer = "gradients"},
-                                    add_gradients)},
+gradient_exchange::gradient_exchange(caf::actor_system& system,
+                                     caf::timespan deadline)
+    : role_{std::make_unique<owner>(
+        system, sync_options{.layer = "gradients", .deadline = deadline},
+        add_gradients)},
       master_{std::get<0>(role_)->handle()} {}
 
 gradient_exchange::gradient_exchange(caf::actor_system& system,

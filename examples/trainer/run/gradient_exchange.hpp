@@ -17,7 +17,8 @@ namespace syncnorm::train {
 class gradient_exchange {
 public:
   /// Replica 0's: spawns the master.
-  explicit gradient_exchange(caf::actor_system& system);
+  /// @param deadline of each round.
+  gradient_exchange(caf::actor_system& system, caf::timespan deadline);
 
   /// Another replica's: registers with `master`, here or on another node.
   /// @throws syncnorm::error as the master answers.

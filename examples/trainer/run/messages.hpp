@@ -4,12 +4,15 @@
 
 #include "syncnorm/actors.hpp"
 #include "syncnorm/detail/caf_compat.hpp"
+#include "syncnorm/layer_master.hpp"
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
-// What trainer, replicas and the master of the gradients say to each other. It
-// is all they know of each other, so that they may live in different processes.
+// What trainer, replicas, the master of the gradients and the processes of a
+// run say to each other. It is all they know of each other, so that they may
+// live in different processes.
 
 namespace syncnorm::train {
 
@@ -68,6 +71,15 @@ struct evaluation {
   double loss = 0;
 };
 
+/// The master that adds up the gradients.
+using gradient_master = sync_master_actor<gradient_part, gradient_sum>;
+
+/// Replica 0 to the others, by the trainer: what they register with.
+struct lineup {
+  layer_masters layers;
+  gradient_master gradients;
+};
+
 template <class Inspector>
 auto inspect(Inspector& f, step_plan& x) {
   return detail::inspect_object(
@@ -108,6 +120,16 @@ auto inspect(Inspector& f, evaluation& x) {
       detail::field("correct", x.correct), detail::field("loss", x.loss));
 }
 
+template <class Inspector>
+auto inspect(Inspector& f, lineup& x) {
+  return detail::inspect_object(f, x, "syncnorm::train::lineup",
+                                detail::field("layers", x.layers),
+                                detail::field("gradients", x.gradients));
+}
+
+struct application;
+struct process_entry;
+
 } // namespace syncnorm::train
 
 CAF_BEGIN_TYPE_ID_BLOCK(syncnorm_train, caf::first_custom_type_id + 300)
@@ -118,24 +140,45 @@ CAF_ADD_TYPE_ID(syncnorm_train, (syncnorm::train::step_report))
 CAF_ADD_TYPE_ID(syncnorm_train, (syncnorm::train::gradient_part))
 CAF_ADD_TYPE_ID(syncnorm_train, (syncnorm::train::gradient_sum))
 CAF_ADD_TYPE_ID(syncnorm_train, (syncnorm::train::evaluation))
+CAF_ADD_TYPE_ID(syncnorm_train, (syncnorm::train::lineup))
+CAF_ADD_TYPE_ID(syncnorm_train, (syncnorm::train::application))
+CAF_ADD_TYPE_ID(syncnorm_train, (syncnorm::train::process_entry))
+CAF_ADD_TYPE_ID(syncnorm_train, (std::vector<syncnorm::train::process_entry>) )
 
 CAF_ADD_ATOM(syncnorm_train, syncnorm::train, step_atom, "tr_step")
 CAF_ADD_ATOM(syncnorm_train, syncnorm::train, evaluate_atom, "tr_eval")
 CAF_ADD_ATOM(syncnorm_train, syncnorm::train, hash_atom, "tr_hash")
 CAF_ADD_ATOM(syncnorm_train, syncnorm::train, save_atom, "tr_save")
 CAF_ADD_ATOM(syncnorm_train, syncnorm::train, load_atom, "tr_load")
+CAF_ADD_ATOM(syncnorm_train, syncnorm::train, lead_atom, "tr_lead")
+CAF_ADD_ATOM(syncnorm_train, syncnorm::train, follow_atom, "tr_follow")
+CAF_ADD_ATOM(syncnorm_train, syncnorm::train, ping_atom, "tr_ping")
+CAF_ADD_ATOM(syncnorm_train, syncnorm::train, expire_atom, "tr_expire")
+CAF_ADD_ATOM(syncnorm_train, syncnorm::train, join_atom, "tr_join")
+CAF_ADD_ATOM(syncnorm_train, syncnorm::train, stay_atom, "tr_stay")
+CAF_ADD_ATOM(syncnorm_train, syncnorm::train, leave_atom, "tr_leave")
+CAF_ADD_ATOM(syncnorm_train, syncnorm::train, roll_atom, "tr_roll")
+CAF_ADD_ATOM(syncnorm_train, syncnorm::train, dismiss_atom, "tr_dismiss")
+CAF_ADD_ATOM(syncnorm_train, syncnorm::train, end_atom, "tr_end")
 
 CAF_END_TYPE_ID_BLOCK(syncnorm_train)
 
 namespace syncnorm::train {
 
-/// The master that adds up the gradients.
-using gradient_master = sync_master_actor<gradient_part, gradient_sum>;
-
 /// One replica: a model on a device, and the thread that computes with it.
 /// Every request is answered; an error's text is one line for the user.
 using replica_actor = detail::typed_actor<
-    /// From the trainer, to all replicas: one step of the training.
+    /// From the trainer, to one of the replicas, before the first step and
+    /// whenever others take part from now on: lead so many replicas, this one
+    /// included. Answered with what the others need.
+    caf::result<lineup>(lead_atom, std::uint64_t),
+
+    /// From the trainer, to the others: follow that lineup as replica number
+    /// `index` (1 or more) of so many.
+    caf::result<void>(follow_atom, lineup, std::uint64_t, std::uint64_t),
+
+    /// From the trainer, to all replicas: one step of the training. After an
+    /// error the replica is as it was before the step.
     caf::result<step_report>(step_atom, step_plan),
 
     /// From the trainer, between steps: the held-out samples [begin, end).
@@ -145,12 +188,85 @@ using replica_actor = detail::typed_actor<
     /// running statistics where replicas share them.
     caf::result<std::uint64_t>(hash_atom),
 
-    /// From the trainer, between steps: write a checkpoint to that file, with
-    /// the state of the run that the text describes.
-    caf::result<void>(save_atom, std::string, std::string),
+    /// From the trainer, between steps: the content of a checkpoint, with the
+    /// state of the run that the text describes.
+    caf::result<std::string>(save_atom, std::string),
 
-    /// From the trainer, before the first step: go on from the checkpoint in
-    /// that file.
-    caf::result<void>(load_atom, std::string)>;
+    /// From the trainer, before the first step and when others take part: go on
+    /// from the checkpoint of that content; the second text names it in errors.
+    caf::result<void>(load_atom, std::string, std::string),
+
+    /// From the trainer: still there?
+    caf::result<void>(ping_atom)>;
+
+/// Worker to host: who asks to take part, and in what.
+struct application {
+  /// Host and process, for texts.
+  std::string name;
+  /// The number that a launcher gave the process; -1: none did.
+  std::int64_t rank = -1;
+  /// What must be equal in all processes; see `run_identity`.
+  std::string identity;
+  std::vector<replica_actor> replicas;
+};
+
+/// Host to the trainer: a process that takes part.
+struct process_entry {
+  /// Counts the processes from 1 in the order of their coming; never reused.
+  std::uint64_t number = 0;
+  std::string name;
+  std::int64_t rank = -1;
+  /// Why it does not take part any more; empty: it does.
+  std::string gone;
+  std::vector<replica_actor> replicas;
+};
+
+template <class Inspector>
+auto inspect(Inspector& f, application& x) {
+  return detail::inspect_object(
+      f, x, "syncnorm::train::application", detail::field("name", x.name),
+      detail::field("rank", x.rank), detail::field("identity", x.identity),
+      detail::field("replicas", x.replicas));
+}
+
+template <class Inspector>
+auto inspect(Inspector& f, process_entry& x) {
+  return detail::inspect_object(
+      f, x, "syncnorm::train::process_entry", detail::field("number", x.number),
+      detail::field("name", x.name), detail::field("rank", x.rank),
+      detail::field("gone", x.gone), detail::field("replicas", x.replicas));
+}
+
+/// The process that serves a run, as the other processes see it: all that is
+/// published. Errors are one line for the user.
+using host_actor = detail::typed_actor<
+    /// From a worker: take part in the run. Answered with the process' number
+    /// or, as an error, why not.
+    caf::result<std::uint64_t>(join_atom, application),
+
+    /// From a worker, once, with its number. Answered when the run has ended
+    /// for it: with what to tell the user or, as an error, why it failed.
+    caf::result<std::string>(stay_atom, std::uint64_t),
+
+    /// From a worker that wants to go at the end of the step.
+    caf::result<void>(leave_atom, std::uint64_t),
+
+    // Only from the host's own process:
+
+    /// From the trainer: the processes; answered when there are so many, or
+    /// after that time.
+    caf::result<std::vector<process_entry>>(roll_atom, std::uint64_t,
+                                            caf::timespan),
+
+    /// From the trainer: a process takes part no more, and why.
+    caf::result<void>(dismiss_atom, std::uint64_t, std::string),
+
+    /// From the trainer: the run has ended, well or not, with a text for all.
+    /// Answered when the workers have gone, or after that time: whether all
+    /// have.
+    caf::result<bool>(end_atom, bool, std::string, caf::timespan),
+
+    /// From the host's own timers.
+    caf::result<void>(expire_atom, std::uint64_t)>;
 
 } // namespace syncnorm::train

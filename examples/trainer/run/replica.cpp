@@ -1,7 +1,6 @@
 #include "trainer/run/replica.hpp"
 
 #include "trainer/failure.hpp"
-#include "trainer/output/atomic_file.hpp"
 #include "trainer/plan/epoch_order.hpp"
 #include "trainer/run/error_text.hpp"
 #include "trainer/run/gradient_exchange.hpp"
@@ -86,6 +85,13 @@ public:
 
   behavior_type make_behavior() override {
     return {
+        [this](lead_atom, std::uint64_t replicas) -> caf::result<lineup> {
+          return guarded([&] { return lead(replicas); });
+        },
+        [this](follow_atom, const lineup& leader, std::uint64_t index,
+               std::uint64_t replicas) -> caf::result<void> {
+          return guarded([&] { follow(leader, index, replicas); });
+        },
         [this](step_atom, const step_plan& plan) -> caf::result<step_report> {
           return guarded([&] { return step(plan); });
         },
@@ -96,15 +102,15 @@ public:
         [this](hash_atom) -> caf::result<std::uint64_t> {
           return guarded([&] { return parts_->machine->hash(); });
         },
-        [this](save_atom, const std::string& file,
-               const std::string& state) -> caf::result<void> {
-          return guarded(
-              [&] { write_atomically(file, parts_->machine->save(state)); });
+        [this](save_atom,
+               const std::string& state) -> caf::result<std::string> {
+          return guarded([&] { return parts_->machine->save(state); });
         },
-        [this](load_atom, const std::string& file) -> caf::result<void> {
-          return guarded(
-              [&] { parts_->machine->load(read_whole(file), file); });
+        [this](load_atom, const std::string& content,
+               const std::string& name) -> caf::result<void> {
+          return guarded([&] { parts_->machine->load(content, name); });
         },
+        [](ping_atom) -> caf::result<void> { return caf::unit; },
     };
   }
 
@@ -134,11 +140,40 @@ private:
     auto why =
         fmt::format("replica {}: {}", parts_->place.index, first_line(what));
     parts_->machine->give_up(why);
-    parts_->gradients->give_up(why);
+    if (parts_->gradients)
+      parts_->gradients->give_up(why);
     return make_error(code, why);
   }
 
+  lineup lead(std::size_t replicas) {
+    parts_->place.index = 0;
+    parts_->place.replicas = replicas;
+    lineup result;
+    result.layers = parts_->machine->lead(system(), replicas);
+    parts_->gradients = std::make_unique<gradient_exchange>(
+        system(), parts_->options.round_deadline());
+    result.gradients = parts_->gradients->master();
+    return result;
+  }
+
+  void follow(const lineup& leader, std::size_t index, std::size_t replicas) {
+    parts_->place.index = index;
+    parts_->place.replicas = replicas;
+    parts_->machine->follow(system(), index, leader.layers);
+    parts_->gradients =
+        std::make_unique<gradient_exchange>(system(), leader.gradients, index);
+  }
+
   step_report step(const step_plan& plan) {
+    try {
+      return try_step(plan);
+    } catch (...) {
+      parts_->machine->roll_back();
+      throw;
+    }
+  }
+
+  step_report try_step(const step_plan& plan) {
     auto start = clock::now();
     auto running = thread_seconds();
     step_report report;
@@ -189,28 +224,24 @@ private:
 std::vector<replica_actor> spawn_replicas(caf::actor_system& system,
                                           const settings& options,
                                           const std::vector<device>& devices,
-                                          const dataset_ptr& data) {
+                                          const dataset_ptr& data,
+                                          std::uint64_t* fingerprint) {
   // What is made here is computed on the calling thread.
   engine::prepare_thread();
   std::vector<std::unique_ptr<engine>> machines;
   for (const auto& where : devices)
     machines.push_back(std::make_unique<engine>(options, where, data));
-  engine::synchronize(system, machines);
+  if (fingerprint != nullptr)
+    *fingerprint = machines.at(0)->fingerprint();
   std::vector<replica_actor> result;
-  gradient_master master;
-  for (std::size_t i = 0; i < devices.size(); ++i) {
-    auto gradients =
-        i == 0 ? std::make_unique<gradient_exchange>(system)
-               : std::make_unique<gradient_exchange>(system, master, i);
-    master = gradients->master();
+  for (std::size_t i = 0; i < devices.size(); ++i)
     result.push_back(
         system.spawn<replica, caf::detached>(std::make_shared<replica_parts>(
             replica_parts{options,
                           {i, devices.size(), devices[i]},
                           data,
                           std::move(machines[i]),
-                          std::move(gradients)})));
-  }
+                          nullptr})));
   return result;
 }
 

@@ -5,20 +5,19 @@
 #include "trainer/plan/settings.hpp"
 #include "trainer/run/messages.hpp"
 
-#include <cstddef>
-#include <memory>
+#include <cstdint>
 #include <vector>
 
 namespace syncnorm::train {
 
-/// Spawns the replicas of a run in this process, each with a thread of its own,
-/// and joins them: their gradients by a `sync_master` that replica 0 leads,
-/// their batch-norm layers if these are synchronized.
+/// Spawns the replicas of this process, each with a thread of its own. They do
+/// not know of each other until a `replica_group` assembles them.
 /// @param devices one for each replica.
-/// @throws failure if a device is not there; syncnorm::error if they cannot be
-///         joined.
+/// @param fingerprint set to that of their models, if given.
+/// @throws failure if a device is not there.
 [[nodiscard]] std::vector<replica_actor>
 spawn_replicas(caf::actor_system& system, const settings& options,
-               const std::vector<device>& devices, const dataset_ptr& data);
+               const std::vector<device>& devices, const dataset_ptr& data,
+               std::uint64_t* fingerprint = nullptr);
 
 } // namespace syncnorm::train

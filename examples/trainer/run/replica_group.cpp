@@ -1,71 +1,115 @@
 #include "trainer/run/replica_group.hpp"
 
-#include "trainer/failure.hpp"
 #include "trainer/plan/epoch_order.hpp"
 #include "trainer/run/error_text.hpp"
+#include "trainer/run/gather.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <type_traits>
+#include <cstddef>
 #include <utility>
 
 namespace syncnorm::train {
 
 namespace {
 
-/// For answers without a value.
-struct done {};
+/// Of several errors, that of a replica at fault, else the first one; nothing
+/// if there is none.
+template <class Result>
+std::optional<std::string> cause_of(const answers<Result>& all) {
+  const caf::error* cause = nullptr;
+  for (const auto& x : all)
+    if (!x.value
+        && (cause == nullptr
+            || (is_consequence(*cause) && !is_consequence(x.problem))))
+      cause = &x.problem;
+  if (cause == nullptr)
+    return std::nullopt;
+  return text_of(*cause);
+}
 
-/// Of several errors, that of a replica at fault, else the first one.
-[[noreturn]] void fail(const std::vector<caf::error>& errors) {
-  auto cause = std::ranges::find_if_not(errors, is_consequence);
-  throw failure{text_of(cause == errors.end() ? errors.front() : *cause)};
+void kill(const std::vector<replica_actor>& members) {
+  for (const auto& member : members)
+    caf::anon_send_exit(member, caf::exit_reason::user_shutdown);
 }
 
 } // namespace
 
 replica_group::replica_group(caf::actor_system& system,
-                             std::vector<replica_actor> members)
-    : self_{system},
-      members_{std::move(members)} {}
+                             std::vector<replica_actor> members,
+                             std::chrono::nanoseconds deadline)
+    : system_{system},
+      members_{std::move(members)},
+      deadline_{deadline} {}
 
 replica_group::~replica_group() {
-  for (const auto& member : members_)
-    caf::anon_send_exit(member, caf::exit_reason::user_shutdown);
+  kill(members_);
+}
+
+void replica_group::replace(std::vector<replica_actor> members) {
+  std::swap(members_, members);
+  std::erase_if(members, [this](const auto& x) {
+    return std::ranges::find(members_, x) != members_.end();
+  });
+  kill(members);
 }
 
 template <class Result, class Make>
 std::vector<Result> replica_group::ask(std::size_t count, Make make) {
-  std::vector<decltype(make(members_[0], std::size_t{}))> requests;
-  for (std::size_t i = 0; i < count; ++i)
-    requests.push_back(make(members_[i], i));
+  auto end = members_.begin() + static_cast<std::ptrdiff_t>(count);
+  auto all = gather<Result>(system_, {members_.begin(), end}, std::move(make),
+                            {deadline_, std::nullopt});
+  if (auto cause = cause_of(all))
+    throw replica_failure{*cause};
   std::vector<Result> results;
-  std::vector<caf::error> errors;
-  auto on_error = [&](caf::error& x) { errors.push_back(std::move(x)); };
-  for (auto& request : requests)
-    if constexpr (std::is_same_v<Result, done>)
-      std::move(request).receive([] {}, on_error);
-    else
-      std::move(request).receive([&](const Result& x) { results.push_back(x); },
-                                 on_error);
-  if (!errors.empty())
-    fail(errors);
+  for (auto& x : all)
+    results.push_back(std::move(*x.value));
   return results;
 }
 
+void replica_group::assemble() {
+  auto leader =
+      ask<lineup>(1, [n = size()](auto* self, const auto& member, std::size_t) {
+        return detail::request(self, member, lead_atom_v, std::uint64_t{n});
+      })[0];
+  auto follow = [&leader, n = size()](auto* self, const auto& member,
+                                      std::size_t i) {
+    return detail::request(self, member, follow_atom_v, leader,
+                           std::uint64_t{i + 1}, std::uint64_t{n});
+  };
+  auto all =
+      gather<acknowledged>(system_, {members_.begin() + 1, members_.end()},
+                           follow, {deadline_, std::nullopt});
+  if (auto cause = cause_of(all))
+    throw replica_failure{*cause};
+}
+
+void replica_group::level() {
+  load(save({}), "replica 0");
+}
+
 std::vector<step_report> replica_group::step(const step_plan& plan) {
-  return ask<step_report>(size(), [&](const auto& member, std::size_t) {
-    return detail::request(self_, member, step_atom_v, plan);
-  });
+  auto all = gather<step_report>(
+      system_, members_,
+      [plan](auto* self, const auto& member, std::size_t) {
+        return detail::request(self, member, step_atom_v, plan);
+      },
+      {deadline_, std::nullopt});
+  if (auto cause = cause_of(all))
+    throw replica_failure{*cause, all[0].value};
+  std::vector<step_report> reports;
+  for (const auto& x : all)
+    reports.push_back(*x.value);
+  return reports;
 }
 
 evaluation replica_group::evaluate(std::uint64_t samples,
                                    std::size_t replicas) {
-  auto parts = ask<evaluation>(replicas, [&](const auto& member,
+  auto parts = ask<evaluation>(replicas, [=](auto* self, const auto& member,
                                              std::size_t i) {
     auto part = shard_of({0, samples}, replicas, i);
-    return detail::request(self_, member, evaluate_atom_v,
+    return detail::request(self, member, evaluate_atom_v,
                            std::uint64_t{part.begin}, std::uint64_t{part.end});
   });
   evaluation sum;
@@ -78,9 +122,9 @@ evaluation replica_group::evaluate(std::uint64_t samples,
 }
 
 void replica_group::require_same_weights() {
-  auto hashes =
-      ask<std::uint64_t>(size(), [&](const auto& member, std::size_t) {
-        return detail::request(self_, member, hash_atom_v);
+  auto hashes = ask<std::uint64_t>(
+      size(), [](auto* self, const auto& member, std::size_t) {
+        return detail::request(self, member, hash_atom_v);
       });
   for (std::size_t i = 1; i < hashes.size(); ++i)
     if (hashes[i] != hashes[0])
@@ -89,16 +133,30 @@ void replica_group::require_same_weights() {
                                 i, hashes[0], hashes[i])};
 }
 
-void replica_group::save(const std::string& file, const std::string& state) {
-  ask<done>(1, [&](const auto& member, std::size_t) {
-    return detail::request(self_, member, save_atom_v, file, state);
+std::string replica_group::save(const std::string& state) {
+  return ask<std::string>(
+      1, [&state](auto* self, const auto& member, std::size_t) {
+        return detail::request(self, member, save_atom_v, state);
+      })[0];
+}
+
+void replica_group::load(const std::string& content, const std::string& name) {
+  ask<acknowledged>(size(), [&](auto* self, const auto& member, std::size_t) {
+    return detail::request(self, member, load_atom_v, content, name);
   });
 }
 
-void replica_group::load(const std::string& file) {
-  ask<done>(size(), [&](const auto& member, std::size_t) {
-    return detail::request(self_, member, load_atom_v, file);
-  });
+std::vector<bool> replica_group::who_is_there() {
+  auto all =
+      gather<acknowledged>(system_, members_,
+                           [](auto* self, const auto& member, std::size_t) {
+                             return detail::request(self, member, ping_atom_v);
+                           },
+                           {deadline_, deadline_});
+  std::vector<bool> result;
+  for (const auto& x : all)
+    result.push_back(x.value.has_value());
+  return result;
 }
 
 } // namespace syncnorm::train

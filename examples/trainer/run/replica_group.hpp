@@ -1,18 +1,42 @@
 #pragma once
 
+#include "trainer/failure.hpp"
 #include "trainer/run/messages.hpp"
 
+#include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace syncnorm::train {
 
+/// A replica answered an error or did not answer.
+class replica_failure : public failure {
+public:
+  explicit replica_failure(const std::string& what,
+                           std::optional<step_report> leader = std::nullopt)
+      : failure{what},
+        leader_{leader} {}
+
+  /// Of a step, replica 0's report: with it the step has been done, and others
+  /// that have not are behind. Without it, replica 0 is as it was before.
+  [[nodiscard]] const std::optional<step_report>& leader() const noexcept {
+    return leader_;
+  }
+
+private:
+  std::optional<step_report> leader_;
+};
+
 /// The replicas of a run as the trainer addresses them: one request to each,
 /// then all answers. They end with this object.
 class replica_group {
 public:
-  replica_group(caf::actor_system& system, std::vector<replica_actor> members);
+  /// @param deadline how long a replica may be silent after another has failed,
+  ///                 or when it is asked whether it is there.
+  replica_group(caf::actor_system& system, std::vector<replica_actor> members,
+                std::chrono::nanoseconds deadline = std::chrono::seconds{60});
   replica_group(const replica_group&) = delete;
   replica_group& operator=(const replica_group&) = delete;
   ~replica_group();
@@ -21,8 +45,18 @@ public:
     return members_.size();
   }
 
-  // All throw `failure` with the text of the replica at fault if one of them
-  // answers an error.
+  /// From now on these, of which the first one was the first before.
+  void replace(std::vector<replica_actor> members);
+
+  // All throw `replica_failure` with the text of the replica at fault if one of
+  // them answers an error.
+
+  /// Makes them take part in the same rounds: to be called before the first
+  /// step, after `replace` and after a step that failed.
+  void assemble();
+
+  /// Makes all of them equal to replica 0.
+  void level();
 
   /// One step on every replica; the reports in their order.
   std::vector<step_report> step(const step_plan& plan);
@@ -33,19 +67,23 @@ public:
   /// @throws failure also if two replicas have different hashes.
   void require_same_weights();
 
-  /// Has replica 0 write a checkpoint.
-  void save(const std::string& file, const std::string& state);
+  /// Returns replica 0's content of a checkpoint, with that state.
+  std::string save(const std::string& state);
 
-  /// Has every replica go on from a checkpoint.
-  void load(const std::string& file);
+  /// Has every replica go on from a checkpoint's content.
+  /// @param name of the checkpoint in error texts.
+  void load(const std::string& content, const std::string& name);
+
+  /// Which of them answer.
+  std::vector<bool> who_is_there();
 
 private:
-  /// Requests `make(member, index)` of the first `count` members.
   template <class Result, class Make>
   std::vector<Result> ask(std::size_t count, Make make);
 
-  caf::scoped_actor self_;
+  caf::actor_system& system_;
   std::vector<replica_actor> members_;
+  caf::timespan deadline_;
 };
 
 } // namespace syncnorm::train

@@ -50,12 +50,12 @@ std::optional<run_state> find_state(const settings& options,
   return state;
 }
 
-trainer::trainer(const settings& options, const dataset& data,
-                 replica_group& replicas, progress_display& display,
-                 std::function<bool()> stop)
+trainer::trainer(const settings& options, const dataset& data, fleet& processes,
+                 progress_display& display, std::function<bool()> stop)
     : options_{options},
       data_{data},
-      replicas_{replicas},
+      processes_{processes},
+      replicas_{processes.replicas()},
       display_{display},
       stop_{std::move(stop)},
       plan_{data.training.size(), options.batch},
@@ -66,7 +66,8 @@ trainer::trainer(const settings& options, const dataset& data,
   report_.emplace(options, found ? found->step : 0);
   if (found) {
     state_ = *found;
-    replicas_.load(checkpoint_file(options));
+    auto file = checkpoint_file(options);
+    replicas_.load(read_whole(file), file);
     display_.note(fmt::format("resumed after step {} from {}", state_.step,
                               checkpoint_file(options)));
   } else {
@@ -74,26 +75,86 @@ trainer::trainer(const settings& options, const dataset& data,
   }
 }
 
-void trainer::run() {
+std::string trainer::run() {
   while (state_.epoch < options_.epochs) {
-    step();
-    auto epoch_ended = state_.position == data_.training.size();
-    if (epoch_ended)
-      finish_epoch();
-    auto stopped = stop_();
-    if (stopped || is_checkpoint_due(epoch_ended))
-      save();
-    if (stopped && state_.epoch < options_.epochs) {
-      display_.note(fmt::format(
-          "stopped after step {}{}", state_.step,
-          options_.checkpoint.empty()
-              ? std::string{"; without --checkpoint nothing was saved"}
-              : fmt::format("; go on with --resume from {}",
-                            checkpoint_file(options_))));
-      break;
+    try {
+      advance();
+    } catch (const replica_failure& x) {
+      recover(x.what());
+      continue;
     }
+    auto stopped = stop_();
+    if (stopped || is_checkpoint_due(state_.position == 0))
+      save();
+    if (stopped && state_.epoch < options_.epochs)
+      return stop_here();
   }
-  conclude();
+  return conclude();
+}
+
+void trainer::advance() {
+  admit();
+  if (!assembled_)
+    assemble();
+  if (!is_epoch_done())
+    step();
+  if (is_epoch_done())
+    finish_epoch();
+}
+
+void trainer::assemble() {
+  replicas_.assemble();
+  replicas_.level();
+  assembled_ = true;
+}
+
+bool trainer::is_epoch_done() const {
+  return state_.position == data_.training.size();
+}
+
+void trainer::admit() {
+  if (!processes_.has_changed())
+    return;
+  if (auto news = processes_.update(); !news.empty())
+    lose(news, {});
+}
+
+void trainer::recover(const std::string& why) {
+  processes_.drop_silent();
+  auto news = processes_.update();
+  // All are there: it was not a process that failed.
+  if (news.empty())
+    throw failure{why};
+  lose(news, why);
+}
+
+void trainer::lose(const std::vector<std::string>& news,
+                   const std::string& why) {
+  assembled_ = false;
+  if (options_.on_failure == failure_kind::stop) {
+    save();
+    throw failure{fmt::format(
+        "{}{}{}; stopped after step {}{}", fmt::join(news, "; "),
+        why.empty() ? "" : ": ", why, state_.step,
+        options_.checkpoint.empty() ? std::string{}
+                                    : fmt::format("; go on with --resume from "
+                                                  "{}",
+                                                  checkpoint_file(options_)))};
+  }
+  for (const auto& line : news)
+    display_.note(fmt::format("after step {}: {}", state_.step, line));
+}
+
+std::string trainer::stop_here() {
+  auto text =
+      fmt::format("stopped after step {}{}", state_.step,
+                  options_.checkpoint.empty()
+                      ? std::string{"; without --checkpoint nothing was saved"}
+                      : fmt::format("; go on with --resume from {}",
+                                    checkpoint_file(options_)));
+  display_.note(text);
+  finish_report();
+  return text;
 }
 
 double trainer::rate() const {
@@ -101,24 +162,46 @@ double trainer::rate() const {
                        plan_.steps() * options_.epochs);
 }
 
+step_plan trainer::next_step() const {
+  auto batch = plan_.batch_at(state_.position);
+  return {state_.epoch, state_.step + 1, batch.begin, batch.end, rate()};
+}
+
 void trainer::step() {
   auto start = std::chrono::steady_clock::now();
-  auto batch = plan_.batch_at(state_.position);
-  step_plan plan{state_.epoch, state_.step + 1, batch.begin, batch.end, rate()};
-  auto reports = replicas_.step(plan);
-  check_finite(reports);
-  std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
+  auto plan = next_step();
+  auto seconds = [start] {
+    std::chrono::duration<double> time =
+        std::chrono::steady_clock::now() - start;
+    return time.count();
+  };
+  try {
+    auto reports = replicas_.step(plan);
+    check_finite(reports);
+    account(plan, reports, seconds());
+  } catch (const replica_failure& x) {
+    // Whoever is missing has been lost after the gradients were added.
+    if (x.leader()) {
+      check_finite({*x.leader()});
+      account(plan, {*x.leader()}, seconds());
+    }
+    throw;
+  }
+}
+
+void trainer::account(const step_plan& plan,
+                      const std::vector<step_report>& reports, double seconds) {
   metrics_row row;
   row.epoch = state_.epoch + 1;
   row.step = state_.step + 1;
   row.learning_rate = plan.learning_rate;
-  row.samples = batch.size();
+  row.samples = plan.end - plan.begin;
   row.loss = reports[0].loss;
-  row.seconds = time.count();
+  row.seconds = seconds;
   row.waiting = mean_waiting(reports);
   state_.step += 1;
-  state_.position = batch.end;
-  state_.loss += row.loss * static_cast<double>(batch.size());
+  state_.position = plan.end;
+  state_.loss += row.loss * static_cast<double>(row.samples);
   state_.seconds += row.seconds;
   state_.waiting += row.waiting * row.seconds;
   report_->add(row);
@@ -201,17 +284,28 @@ bool trainer::is_checkpoint_due(bool epoch_ended) const {
 
 void trainer::save() {
   if (!options_.checkpoint.empty())
-    replicas_.save(checkpoint_file(options_), to_text(state_));
+    write_atomically(checkpoint_file(options_),
+                     replicas_.save(to_text(state_)));
 }
 
-void trainer::conclude() {
-  if (state_.epoch == options_.epochs) {
-    auto result = evaluate();
-    display_.note(fmt::format("held-out accuracy {:.2f} % ({} of {})",
-                              100 * static_cast<double>(result.correct)
-                                  / static_cast<double>(result.samples),
-                              result.correct, result.samples));
-  }
+std::string trainer::conclude() {
+  std::optional<evaluation> result;
+  while (!result)
+    try {
+      result = evaluate();
+    } catch (const replica_failure& x) {
+      recover(x.what());
+    }
+  auto text = fmt::format("held-out accuracy {:.2f} % ({} of {})",
+                          100 * static_cast<double>(result->correct)
+                              / static_cast<double>(result->samples),
+                          result->correct, result->samples);
+  display_.note(text);
+  finish_report();
+  return text;
+}
+
+void trainer::finish_report() {
   if (auto chart = report_->finish())
     display_.note(fmt::format("chart in {}", chart->string()));
 }

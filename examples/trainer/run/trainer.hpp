@@ -6,7 +6,7 @@
 #include "trainer/plan/epoch_plan.hpp"
 #include "trainer/plan/run_state.hpp"
 #include "trainer/plan/settings.hpp"
-#include "trainer/run/replica_group.hpp"
+#include "trainer/run/fleet.hpp"
 
 #include <functional>
 #include <optional>
@@ -27,17 +27,28 @@ namespace syncnorm::train {
 /// to them by messages only.
 class trainer {
 public:
+  /// Gives the replicas the state to begin with.
   /// @param stop is asked after each step whether to end the run there.
-  trainer(const settings& options, const dataset& data, replica_group& replicas,
+  trainer(const settings& options, const dataset& data, fleet& processes,
           progress_display& display, std::function<bool()> stop);
 
   /// Trains until the last epoch or until it is stopped.
+  /// @returns the last line for the user.
   /// @throws failure with one line that names what went wrong. The last
-  ///         checkpoint is as it was.
-  void run();
+  ///         checkpoint is as it was; if a process was lost, there is one of
+  ///         the last whole step.
+  std::string run();
 
 private:
+  [[nodiscard]] step_plan next_step() const;
   void step();
+  void account(const step_plan& plan, const std::vector<step_report>& reports,
+               double seconds);
+  void advance();
+  void admit();
+  void assemble();
+  void recover(const std::string& why);
+  void lose(const std::vector<std::string>& news, const std::string& why);
   void finish_epoch();
   void save();
   void check_finite(const std::vector<step_report>& reports) const;
@@ -45,16 +56,22 @@ private:
   [[nodiscard]] bool is_checkpoint_due(bool epoch_ended) const;
   [[nodiscard]] progress_state progress() const;
   [[nodiscard]] double rate() const;
-  void conclude();
+  [[nodiscard]] bool is_epoch_done() const;
+  std::string stop_here();
+  std::string conclude();
+  void finish_report();
 
   const settings& options_;
   const dataset& data_;
+  fleet& processes_;
   replica_group& replicas_;
   progress_display& display_;
   std::function<bool()> stop_;
   epoch_plan plan_;
   run_state state_;
   std::optional<report> report_;
+  /// Whether the replicas take part in the same rounds.
+  bool assembled_ = false;
 };
 
 } // namespace syncnorm::train

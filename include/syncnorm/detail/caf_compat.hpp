@@ -248,6 +248,23 @@ void init_types() {
 #endif
 }
 
+/// The line of CAF: nodes of different lines do not understand each other.
+inline constexpr int caf_line = CAF_MAJOR_VERSION;
+
+/// Makes nodes send each other a sign of life in every `interval`, and take one
+/// for lost that has sent nothing for `timeout`. Neither is on by default on
+/// 0.17.
+inline void set_heartbeats(caf::actor_system_config& config,
+                           caf::timespan interval, caf::timespan timeout) {
+#if SYNCNORM_CAF_LEGACY
+  config.set("middleman.heartbeat-interval", interval);
+  config.set("middleman.connection-timeout", timeout);
+#else
+  config.set("caf.middleman.heartbeat-interval", interval);
+  config.set("caf.middleman.connection-timeout", timeout);
+#endif
+}
+
 // -- errors -------------------------------------------------------------------
 
 /// Returns whether `x` holds a code of the enum `Code`.

@@ -13,7 +13,8 @@ namespace syncnorm::nn {
 
 namespace detail {
 class forward_session;
-}
+struct distant_copies;
+} // namespace detail
 
 /// How copies of a model synchronize their layers.
 struct SynchronizeOptions {
@@ -42,12 +43,15 @@ class replication_scope {
 public:
   /// @param session what `DataParallelWithCallback` knows of its copies, or
   ///                null.
+  /// @param distant where the one copy that is replicated stands among others
+  ///                that are not, or null; see `lead_copies`.
   /// @throws error `invalid_argument` for a deadline of zero or less or a
   ///         negative group size.
   explicit replication_scope(
       caf::actor_system& system, SynchronizeOptions options = {},
       graph_kind graph = graph_kind::own,
-      std::shared_ptr<detail::forward_session> session = nullptr);
+      std::shared_ptr<detail::forward_session> session = nullptr,
+      detail::distant_copies* distant = nullptr);
 
   replication_scope(const replication_scope&) = delete;
   replication_scope& operator=(const replication_scope&) = delete;
@@ -73,11 +77,16 @@ public:
     return session_;
   }
 
+  [[nodiscard]] detail::distant_copies* distant() const noexcept {
+    return distant_;
+  }
+
 private:
   caf::actor_system* system_;
   SynchronizeOptions options_;
   graph_kind graph_;
   std::shared_ptr<detail::forward_session> session_;
+  detail::distant_copies* distant_;
   const replication_scope* outer_;
 };
 

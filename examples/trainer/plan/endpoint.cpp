@@ -1,0 +1,59 @@
+#include "trainer/plan/endpoint.hpp"
+
+#include "trainer/failure.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+namespace syncnorm::train {
+
+namespace {
+
+[[noreturn]] void fail(std::string_view option, std::string_view expected,
+                       std::string_view text) {
+  throw failure{
+      fmt::format("--{}: expected {}, found \"{}\"", option, expected, text)};
+}
+
+bool is_host(std::string_view host) {
+  return !host.empty() && std::ranges::all_of(host, [](unsigned char c) {
+    return c > ' ' && c < 127 && c != '/' && c != '[' && c != ']';
+  });
+}
+
+} // namespace
+
+bool endpoint::is_loopback() const {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
+endpoint parse_endpoint(std::string_view option, std::string_view text) {
+  auto colon = text.rfind(':');
+  if (colon == std::string_view::npos)
+    fail(option, "HOST:PORT", text);
+  auto host = text.substr(0, colon);
+  auto number = text.substr(colon + 1);
+  auto bracketed = host.starts_with('[') && host.ends_with(']');
+  if (bracketed)
+    host = host.substr(1, host.size() - 2);
+  else if (host.find(':') != std::string_view::npos)
+    fail(option, "an IPv6 address in brackets, [ADDRESS]:PORT", text);
+  if (!is_host(host))
+    fail(option, "HOST:PORT", text);
+  endpoint result{std::string{host}, 0};
+  const auto* end = number.data() + number.size();
+  auto [rest, code] = std::from_chars(number.data(), end, result.port);
+  if (code != std::errc{} || rest != end)
+    fail(option, "a port from 0 to 65535", text);
+  return result;
+}
+
+std::string to_string(const endpoint& x) {
+  return x.host.find(':') == std::string::npos
+             ? fmt::format("{}:{}", x.host, x.port)
+             : fmt::format("[{}]:{}", x.host, x.port);
+}
+
+} // namespace syncnorm::train

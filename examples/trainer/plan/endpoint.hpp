@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace syncnorm::train {
+
+/// Where a process serves a run.
+struct endpoint {
+  std::string host;
+  std::uint16_t port = 0;
+
+  /// Whether only processes of this machine can reach it.
+  [[nodiscard]] bool is_loopback() const;
+};
+
+/// Reads `HOST:PORT`; an IPv6 address stands in brackets: `[::1]:4242`.
+/// @param option names it in errors.
+/// @throws failure that says what is wrong.
+[[nodiscard]] endpoint parse_endpoint(std::string_view option,
+                                      std::string_view text);
+
+/// Returns `"HOST:PORT"`.
+[[nodiscard]] std::string to_string(const endpoint& x);
+
+} // namespace syncnorm::train

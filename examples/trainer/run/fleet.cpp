@@ -1,0 +1,169 @@
+#include "trainer/run/fleet.hpp"
+
+#include "trainer/failure.hpp"
+#include "trainer/plan/endpoint.hpp"
+#include "trainer/run/error_text.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <tuple>
+#include <utility>
+
+namespace syncnorm::train {
+
+namespace {
+
+/// How long the others have to go when the run has ended.
+constexpr caf::timespan farewell = std::chrono::seconds{10};
+
+std::string name_of(const process_entry& x) {
+  auto n = x.replicas.size();
+  return fmt::format("process {} ({}, {} replica{})", x.number, x.name, n,
+                     n == 1 ? "" : "s");
+}
+
+/// By rank; those without one come last, in the order of their coming.
+auto place_of(const process_entry& x) {
+  return std::tuple{x.rank < 0, x.rank, x.number};
+}
+
+bool is_here(const process_entry& x) {
+  return x.gone.empty();
+}
+
+} // namespace
+
+fleet::fleet(caf::actor_system& system, const settings& options,
+             std::vector<replica_actor> own)
+    : system_{system},
+      options_{options},
+      own_{std::move(own)},
+      group_{system, own_, options.round_deadline()} {}
+
+fleet::fleet(caf::actor_system& system, const settings& options,
+             std::vector<replica_actor> own, const std::string& identity,
+             const note_function& note, const std::function<bool()>& stop)
+    : fleet{system, options, std::move(own)} {
+  host_ = spawn_host(system, {identity, options_.workers, options_.on_failure},
+                     changes_);
+  publish(note);
+  others_ = await_others(stop);
+  seen_ = changes_->load();
+  regroup();
+}
+
+fleet::~fleet() {
+  end(false, "the run has failed");
+}
+
+void fleet::publish(const note_function& note) {
+  auto where = parse_endpoint("serve", options_.serve);
+  if (!where.is_loopback() && !options_.insecure)
+    throw failure{fmt::format("--serve: expected an address of this machine's "
+                              "own, such as 127.0.0.1, or --insecure, found {}",
+                              where.host)};
+  auto port =
+      system_.middleman().publish(host_, where.port, where.host.c_str());
+  if (!port)
+    throw failure{fmt::format("--serve: {} cannot be had: {}", to_string(where),
+                              text_of(port.error()))};
+  where.port = *port;
+  note(fmt::format("serving at {}: waiting for {} process{}", to_string(where),
+                   options_.workers, options_.workers == 1 ? "" : "es"));
+}
+
+std::vector<process_entry>
+fleet::await_others(const std::function<bool()>& stop) {
+  using clock = std::chrono::steady_clock;
+  auto until = clock::now()
+               + std::chrono::duration_cast<clock::duration>(
+                   std::chrono::duration<double>{options_.patience});
+  // In short waits, to look for Ctrl-C between them.
+  for (;;) {
+    auto roll = call_roll(options_.workers, std::chrono::milliseconds{100});
+    auto count = static_cast<std::size_t>(std::ranges::count_if(roll, is_here));
+    if (count >= options_.workers)
+      return roll;
+    if (stop() || clock::now() >= until)
+      throw failure{fmt::format(
+          "--serve: {} of {} processes have joined{}", count, options_.workers,
+          stop() ? std::string{"; stopped"}
+                 : fmt::format(" within {:g} s", options_.patience))};
+  }
+}
+
+std::vector<process_entry> fleet::call_roll(std::uint64_t count,
+                                            caf::timespan patience) {
+  std::vector<process_entry> result;
+  caf::error problem;
+  caf::scoped_actor self{system_};
+  detail::request(self, host_, roll_atom_v, count, patience)
+      .receive([&](std::vector<process_entry>& x) { result = std::move(x); },
+               [&](caf::error& x) { problem = std::move(x); });
+  if (problem != caf::none)
+    throw failure{text_of(problem)};
+  return result;
+}
+
+bool fleet::has_changed() const noexcept {
+  return changes_->load(std::memory_order_relaxed) != seen_;
+}
+
+void fleet::drop_silent() {
+  auto there = group_.who_is_there();
+  auto first = own_.size();
+  for (const auto& process : others_) {
+    auto last = first + process.replicas.size();
+    auto begin = there.begin() + static_cast<std::ptrdiff_t>(first);
+    auto end = there.begin() + static_cast<std::ptrdiff_t>(last);
+    if (std::find(begin, end, false) != end)
+      detail::anon_send(host_, dismiss_atom_v, process.number,
+                        std::string{"does not answer"});
+    first = last;
+  }
+}
+
+std::vector<std::string> fleet::update() {
+  seen_ = changes_->load();
+  auto roll = call_roll(0, {});
+  std::vector<std::string> notes;
+  for (const auto& x : roll) {
+    auto was = std::ranges::find(others_, x.number, &process_entry::number)
+               != others_.end();
+    if (was && !is_here(x)) {
+      notes.push_back(fmt::format("{} {}", name_of(x), x.gone));
+      detail::anon_send(host_, dismiss_atom_v, x.number, x.gone);
+    }
+    if (!was && is_here(x))
+      notes.push_back(fmt::format("{} has joined", name_of(x)));
+  }
+  if (!notes.empty()) {
+    others_ = std::move(roll);
+    regroup();
+  }
+  return notes;
+}
+
+void fleet::regroup() {
+  std::erase_if(others_, [](const auto& x) { return !is_here(x); });
+  std::ranges::sort(others_, {}, place_of);
+  auto all = own_;
+  for (const auto& process : others_)
+    all.insert(all.end(), process.replicas.begin(), process.replicas.end());
+  group_.replace(std::move(all));
+}
+
+void fleet::end(bool good, const std::string& text) {
+  if (!host_)
+    return;
+  caf::scoped_actor self{system_};
+  detail::request(self, host_, end_atom_v, good, text, farewell)
+      .receive([](bool) {}, [](const caf::error&) {});
+  system_.middleman().unpublish(host_, 0);
+  caf::anon_send_exit(host_, caf::exit_reason::user_shutdown);
+  host_ = nullptr;
+}
+
+} // namespace syncnorm::train

@@ -1,0 +1,85 @@
+#pragma once
+
+#include "trainer/plan/settings.hpp"
+#include "trainer/run/host.hpp"
+#include "trainer/run/messages.hpp"
+#include "trainer/run/replica_group.hpp"
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace syncnorm::train {
+
+/// The processes of a run as its trainer sees them: this one, and those that
+/// have joined it. The replicas of this process come first, then those of the
+/// others by the ranks that a launcher gave them, then in the order of their
+/// coming.
+class fleet {
+public:
+  using note_function = std::function<void(const std::string&)>;
+
+  /// A run of this process alone.
+  fleet(caf::actor_system& system, const settings& options,
+        std::vector<replica_actor> own);
+
+  /// Serves a run at `options.serve`, and waits until `options.workers`
+  /// processes have joined it.
+  /// @param identity see `run_identity`.
+  /// @param note     is told where this process can be joined.
+  /// @param stop     is asked while waiting whether to give up.
+  /// @throws failure if the address cannot be had, or the processes did not
+  ///         come within `options.patience`.
+  fleet(caf::actor_system& system, const settings& options,
+        std::vector<replica_actor> own, const std::string& identity,
+        const note_function& note, const std::function<bool()>& stop);
+
+  fleet(const fleet&) = delete;
+  fleet& operator=(const fleet&) = delete;
+
+  /// Ends the run, as a failure unless `end` was called.
+  ~fleet();
+
+  /// The replicas of all processes; one object for as long as this one.
+  [[nodiscard]] replica_group& replicas() noexcept {
+    return group_;
+  }
+
+  /// Number of processes, this one included.
+  [[nodiscard]] std::size_t size() const noexcept {
+    return others_.size() + 1;
+  }
+
+  /// Whether somebody has come, wants to leave or is gone since `update`.
+  [[nodiscard]] bool has_changed() const noexcept;
+
+  /// After a failure: who does not answer any more, takes part no more.
+  void drop_silent();
+
+  /// Takes in who has come, and out who is gone. The replicas are to be
+  /// assembled anew.
+  /// @returns a line for each: "process 2 (host:4711, 2 replicas) has joined".
+  std::vector<std::string> update();
+
+  /// Tells all processes that the run has ended, and waits for them to go.
+  void end(bool good, const std::string& text);
+
+private:
+  std::vector<process_entry> call_roll(std::uint64_t count,
+                                       caf::timespan patience);
+  void publish(const note_function& note);
+  std::vector<process_entry> await_others(const std::function<bool()>& stop);
+  void regroup();
+
+  caf::actor_system& system_;
+  settings options_;
+  std::vector<replica_actor> own_;
+  std::vector<process_entry> others_;
+  change_count changes_ = std::make_shared<std::atomic<std::uint64_t>>(0);
+  std::uint64_t seen_ = 0;
+  host_actor host_;
+  replica_group group_;
+};
+
+} // namespace syncnorm::train

@@ -1,0 +1,161 @@
+#pragma once
+
+#include "trainer/run/messages.hpp"
+
+#include "syncnorm/errors.hpp"
+#include "syncnorm/future_result.hpp"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace syncnorm::train {
+
+/// For answers without a value.
+struct acknowledged {};
+
+/// What one replica answered: a value or an error.
+template <class Result>
+struct answer {
+  std::optional<Result> value;
+  caf::error problem;
+};
+
+template <class Result>
+using answers = std::vector<answer<Result>>;
+
+/// How long `gather` waits.
+struct gather_limits {
+  /// From the first error on: then the others must have had one as well.
+  caf::timespan after_error = std::chrono::seconds{60};
+  /// In all; nothing: for as long as nobody fails.
+  std::optional<caf::timespan> in_all;
+};
+
+/// Sends one request to each of several replicas, and collects the answers. A
+/// replica whose process is gone answers by an error: CAF itself would leave
+/// the request open.
+template <class Result, class Make>
+class gatherer : public caf::event_based_actor {
+public:
+  using result_type = answers<Result>;
+  using future_ptr = std::shared_ptr<future_result<result_type>>;
+
+  gatherer(caf::actor_config& config, std::vector<replica_actor> members,
+           Make make, gather_limits limits, future_ptr future)
+      : caf::event_based_actor{config},
+        members_{std::move(members)},
+        make_{std::move(make)},
+        limits_{limits},
+        writer_{std::move(future)},
+        result_(members_.size()),
+        settled_(members_.size()),
+        open_{members_.size()} {}
+
+  const char* name() const override {
+    return "syncnorm.train.gatherer";
+  }
+
+  caf::behavior make_behavior() override {
+    for (std::size_t i = 0; i < members_.size(); ++i)
+      ask(i);
+    if (limits_.in_all)
+      detail::delayed_send(this, caf::actor{this}, *limits_.in_all,
+                           expire_atom_v);
+    return {[this](expire_atom) { expire(); }};
+  }
+
+private:
+  void ask(std::size_t i) {
+    detail::monitor(this, caf::actor_cast<caf::actor>(members_[i]),
+                    [this](const caf::actor_addr& who, const caf::error& why) {
+                      on_down(who, why);
+                    });
+    auto on_error = [this, i](caf::error& x) { fail(i, std::move(x)); };
+    if constexpr (std::is_same_v<Result, acknowledged>)
+      make_(this, members_[i], i)
+          .then([this, i] { settle(i, acknowledged{}); }, on_error);
+    else
+      make_(this, members_[i], i)
+          .then([this, i](const Result& x) { settle(i, x); }, on_error);
+  }
+
+  void on_down(const caf::actor_addr& who, const caf::error& why) {
+    for (std::size_t i = 0; i < members_.size(); ++i)
+      if (members_[i].address() == who && !settled_[i])
+        fail(i, make_error(errc::participant_down,
+                           fmt::format("replica {} is gone ({})", i,
+                                       caf::to_string(why))));
+  }
+
+  void settle(std::size_t i, Result x) {
+    if (!settled_[i])
+      result_[i].value = std::move(x);
+    close(i);
+  }
+
+  void fail(std::size_t i, caf::error x) {
+    if (!settled_[i])
+      result_[i].problem = std::move(x);
+    close(i);
+    if (!failed_ && open_ > 0)
+      detail::delayed_send(this, caf::actor{this}, limits_.after_error,
+                           expire_atom_v);
+    failed_ = true;
+  }
+
+  void expire() {
+    for (std::size_t i = 0; i < members_.size(); ++i)
+      if (!settled_[i])
+        fail(i,
+             make_error(errc::deadline_exceeded,
+                        fmt::format("replica {} did not answer in time", i)));
+  }
+
+  void close(std::size_t i) {
+    if (settled_[i])
+      return;
+    settled_[i] = true;
+    if (--open_ > 0)
+      return;
+    writer_.put(std::move(result_));
+    quit();
+  }
+
+  std::vector<replica_actor> members_;
+  Make make_;
+  gather_limits limits_;
+  future_writer<result_type> writer_;
+  result_type result_;
+  std::vector<bool> settled_;
+  std::size_t open_;
+  bool failed_ = false;
+};
+
+/// Requests `make(self, member, index)` of all `members`, and waits for the
+/// answers; in the members' order.
+template <class Result, class Make>
+answers<Result> gather(caf::actor_system& system,
+                       const std::vector<replica_actor>& members, Make make,
+                       const gather_limits& limits) {
+  if (members.empty())
+    return {};
+  auto future = std::make_shared<future_result<answers<Result>>>();
+  system.spawn<gatherer<Result, Make>>(members, std::move(make), limits,
+                                       future);
+  auto result = future->get();
+  if (result)
+    return std::move(*result);
+  answers<Result> failed(members.size());
+  for (auto& x : failed)
+    x.problem = result.error();
+  return failed;
+}
+
+} // namespace syncnorm::train

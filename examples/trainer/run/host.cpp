@@ -1,0 +1,309 @@
+#include "trainer/run/host.hpp"
+
+#include "trainer/plan/devices.hpp"
+#include "trainer/plan/run_identity.hpp"
+
+#include "syncnorm/errors.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace syncnorm::train {
+
+namespace {
+
+/// Longer names and texts are nobody's.
+constexpr std::size_t max_name = 256;
+constexpr std::size_t max_identity = 4096;
+
+caf::error refusal(const std::string& text) {
+  return make_error(errc::invalid_argument, text);
+}
+
+/// One that takes part or did.
+struct guest {
+  process_entry entry;
+  caf::actor_addr porter;
+  /// To be answered at the end.
+  std::optional<caf::typed_response_promise<std::string>> stay;
+  bool leaving = false;
+  bool down = false;
+};
+
+class host : public host_actor::base {
+public:
+  host(caf::actor_config& config, host_terms terms, change_count changes)
+      : host_actor::base{config},
+        terms_{std::move(terms)},
+        changes_{std::move(changes)} {}
+
+  const char* name() const override {
+    return "syncnorm.train.host";
+  }
+
+  behavior_type make_behavior() override {
+    return {
+        [this](join_atom, application& x) { return join(x); },
+        [this](stay_atom, std::uint64_t number) { return stay(number); },
+        [this](leave_atom, std::uint64_t number) { leave(number); },
+        [this](roll_atom, std::uint64_t count, caf::timespan patience) {
+          return roll(count, patience);
+        },
+        [this](dismiss_atom, std::uint64_t number, const std::string& why) {
+          if (is_owner())
+            dismiss(number, why);
+        },
+        [this](end_atom, bool good, const std::string& text,
+               caf::timespan patience) { return end(good, text, patience); },
+        [this](expire_atom, std::uint64_t ticket) { expire(ticket); },
+    };
+  }
+
+private:
+  using roll_type = std::vector<process_entry>;
+
+  /// Only what runs in this process may command.
+  [[nodiscard]] bool is_owner() {
+    const auto& sender = current_sender();
+    return sender == nullptr || sender->node() == system().node();
+  }
+
+  // -- from workers -----------------------------------------------------------
+
+  caf::result<std::uint64_t> join(application& x) {
+    if (auto why = why_not(x))
+      return refusal(*why);
+    guest entry;
+    entry.entry = {
+        ++last_number_, std::move(x.name), x.rank, {}, std::move(x.replicas)};
+    auto porter = caf::actor_cast<caf::actor>(current_sender());
+    entry.porter = porter.address();
+    guests_.emplace(last_number_, std::move(entry));
+    detail::monitor(this, porter,
+                    [this](const caf::actor_addr& who, const caf::error& why) {
+                      on_down(who, why);
+                    });
+    changed();
+    return last_number_;
+  }
+
+  /// Why this one cannot take part.
+  std::optional<std::string> why_not(const application& x) {
+    if (current_sender() == nullptr)
+      return "only an actor can join";
+    if (ended_)
+      return "the run has ended";
+    if (x.name.empty() || x.name.size() > max_name
+        || x.identity.size() > max_identity || x.rank < -1)
+      return "a malformed application";
+    if (auto text = difference_of(terms_.identity, x.identity))
+      return fmt::format("{} would train something else: {}", x.name, *text);
+    if (x.replicas.empty() || x.replicas.size() > max_replicas)
+      return fmt::format("expected 1 to {} replicas, found {}", max_replicas,
+                         x.replicas.size());
+    for (const auto& replica : x.replicas)
+      if (!replica || replica.node() != current_sender()->node())
+        return "a replica that is not the applicant's own";
+    return why_no_place(x);
+  }
+
+  std::optional<std::string> why_no_place(const application& x) {
+    std::string there;
+    std::size_t count = 0;
+    for (const auto& [number, other] : guests_) {
+      if (!other.entry.gone.empty())
+        continue;
+      ++count;
+      there += fmt::format("{}{}", there.empty() ? "" : ", ", other.entry.name);
+      if (x.rank >= 0 && x.rank == other.entry.rank)
+        return fmt::format("rank {} has joined already: {}", x.rank,
+                           other.entry.name);
+      if (other.porter == current_sender()->address()
+          || x.name == other.entry.name)
+        return fmt::format("{} has joined already", x.name);
+    }
+    if (count >= terms_.workers)
+      return fmt::format("expected {} process{} to join, and {} there: {}",
+                         terms_.workers, terms_.workers == 1 ? "" : "es",
+                         count == 1 ? "it is" : "they are", there);
+    if (begun_ && terms_.on_failure == failure_kind::stop)
+      return "the run has begun, and takes nobody in later; "
+             "--on-failure=continue would";
+    return std::nullopt;
+  }
+
+  caf::result<std::string> stay(std::uint64_t number) {
+    auto* entry = find(number);
+    if (entry == nullptr)
+      return refusal("who stays must have joined");
+    auto promise = make_response_promise<std::string>();
+    entry->stay = promise;
+    if (!entry->entry.gone.empty())
+      tell(*entry, refusal(entry->entry.gone));
+    return promise;
+  }
+
+  void leave(std::uint64_t number) {
+    if (auto* entry = find(number)) {
+      entry->leaving = entry->entry.gone.empty();
+      lose(*entry, "has left");
+    }
+  }
+
+  /// The guest of that number, if it is the sender's own.
+  guest* find(std::uint64_t number) {
+    auto found = guests_.find(number);
+    return found != guests_.end() && current_sender() != nullptr
+                   && found->second.porter == current_sender()->address()
+               ? &found->second
+               : nullptr;
+  }
+
+  void on_down(const caf::actor_addr& who, const caf::error& why) {
+    for (auto& [number, entry] : guests_)
+      if (entry.porter == who && !entry.down) {
+        entry.down = true;
+        lose(entry, fmt::format("is gone ({})", caf::to_string(why)));
+      }
+    if (ended_ && all_down())
+      farewell();
+  }
+
+  void lose(guest& entry, std::string why) {
+    if (!entry.entry.gone.empty())
+      return;
+    entry.entry.gone = std::move(why);
+    changed();
+  }
+
+  static void tell(guest& entry, caf::expected<std::string> text) {
+    if (auto promise = std::exchange(entry.stay, std::nullopt)) {
+      if (text)
+        promise->deliver(std::move(*text));
+      else
+        promise->deliver(std::move(text.error()));
+    }
+  }
+
+  // -- from the trainer -------------------------------------------------------
+
+  caf::result<roll_type> roll(std::uint64_t count, caf::timespan patience) {
+    if (!is_owner())
+      return refusal("only the host's own process may ask");
+    if (present() >= count) {
+      begun_ = true;
+      return everybody();
+    }
+    awaited_ = count;
+    auto promise = make_response_promise<roll_type>();
+    waiting_ = promise;
+    arm(patience);
+    return promise;
+  }
+
+  void dismiss(std::uint64_t number, const std::string& why) {
+    auto found = guests_.find(number);
+    if (found == guests_.end())
+      return;
+    lose(found->second, why);
+    if (found->second.leaving)
+      tell(found->second, std::string{"left the run"});
+    else
+      tell(found->second, refusal(why));
+  }
+
+  caf::result<bool> end(bool good, const std::string& text,
+                        caf::timespan patience) {
+    if (!is_owner())
+      return refusal("only the host's own process may end the run");
+    ended_ = true;
+    for (auto& [number, entry] : guests_)
+      if (good)
+        tell(entry, text);
+      else
+        tell(entry, refusal(text));
+    auto promise = make_response_promise<bool>();
+    leaving_ = promise;
+    if (all_down())
+      farewell();
+    else
+      arm(patience);
+    return promise;
+  }
+
+  // -- waiting ----------------------------------------------------------------
+
+  void changed() {
+    changes_->fetch_add(1);
+    if (waiting_ && present() >= awaited_) {
+      begun_ = true;
+      auto promise = std::exchange(waiting_, std::nullopt);
+      promise->deliver(everybody());
+    }
+  }
+
+  void arm(caf::timespan delay) {
+    detail::delayed_send(this, host_actor{this}, delay, expire_atom_v,
+                         ++last_ticket_);
+  }
+
+  void expire(std::uint64_t ticket) {
+    if (!is_owner() || ticket != last_ticket_)
+      return;
+    if (auto promise = std::exchange(waiting_, std::nullopt))
+      promise->deliver(everybody());
+    if (ended_)
+      farewell();
+  }
+
+  void farewell() {
+    if (auto promise = std::exchange(leaving_, std::nullopt))
+      promise->deliver(all_down());
+  }
+
+  [[nodiscard]] std::size_t present() const {
+    return static_cast<std::size_t>(std::ranges::count_if(
+        guests_, [](const auto& x) { return x.second.entry.gone.empty(); }));
+  }
+
+  /// Whether nobody is left who has been told the end.
+  [[nodiscard]] bool all_down() const {
+    return std::ranges::all_of(guests_, [](const auto& x) {
+      const auto& [entry, porter, stay, leaving, down] = x.second;
+      return down || (!entry.gone.empty() && !leaving);
+    });
+  }
+
+  [[nodiscard]] roll_type everybody() const {
+    roll_type result;
+    for (const auto& [number, entry] : guests_)
+      result.push_back(entry.entry);
+    return result;
+  }
+
+  host_terms terms_;
+  change_count changes_;
+  std::map<std::uint64_t, guest> guests_;
+  std::uint64_t last_number_ = 0;
+  std::uint64_t last_ticket_ = 0;
+  std::uint64_t awaited_ = 0;
+  bool begun_ = false;
+  bool ended_ = false;
+  std::optional<caf::typed_response_promise<roll_type>> waiting_;
+  std::optional<caf::typed_response_promise<bool>> leaving_;
+};
+
+} // namespace
+
+host_actor spawn_host(caf::actor_system& system, host_terms terms,
+                      change_count changes) {
+  return system.spawn<host>(std::move(terms), std::move(changes));
+}
+
+} // namespace syncnorm::train

@@ -1,0 +1,168 @@
+#include "trainer/run/worker.hpp"
+
+#include "trainer/failure.hpp"
+#include "trainer/plan/endpoint.hpp"
+#include "trainer/run/error_text.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <exception>
+#include <future>
+#include <memory>
+#include <thread>
+#include <utility>
+
+namespace syncnorm::train {
+
+namespace {
+
+using namespace std::chrono_literals;
+
+/// What the host has to say, for the thread that waits for it.
+struct news {
+  /// This process' number.
+  std::promise<std::uint64_t> admitted;
+  /// What to tell the user when the run has ended.
+  std::promise<std::string> end;
+};
+
+/// Speaks for this process with the host.
+class porter : public caf::event_based_actor {
+public:
+  porter(caf::actor_config& config, host_actor host, application app,
+         std::shared_ptr<news> out, std::function<bool()> stop)
+      : caf::event_based_actor{config},
+        host_{std::move(host)},
+        app_{std::move(app)},
+        out_{std::move(out)},
+        stop_{std::move(stop)} {}
+
+  const char* name() const override {
+    return "syncnorm.train.porter";
+  }
+
+  caf::behavior make_behavior() override {
+    detail::monitor(this, caf::actor_cast<caf::actor>(host_),
+                    [this](const caf::actor_addr&, const caf::error&) {
+                      fail("the serving process is gone");
+                    });
+    detail::request(this, host_, join_atom_v, app_)
+        .then([this](std::uint64_t number) { stay(number); },
+              [this](const caf::error& x) { fail(text_of(x)); });
+    return {[this](leave_atom) { look_for_stop(); }};
+  }
+
+private:
+  void stay(std::uint64_t number) {
+    number_ = number;
+    out_->admitted.set_value(number);
+    detail::request(this, host_, stay_atom_v, number)
+        .then([this](std::string& text) { finish(std::move(text)); },
+              [this](const caf::error& x) { fail(text_of(x)); });
+    look_for_stop();
+  }
+
+  void look_for_stop() {
+    if (stop_())
+      detail::send(this, host_, leave_atom_v, number_);
+    else
+      detail::delayed_send(this, caf::actor{this}, 100ms, leave_atom_v);
+  }
+
+  void finish(std::string text) {
+    if (std::exchange(ended_, true))
+      return;
+    out_->end.set_value(std::move(text));
+    quit();
+  }
+
+  /// One that was not admitted has this as its answer as well.
+  void fail(const std::string& why) {
+    if (std::exchange(ended_, true))
+      return;
+    auto problem = std::make_exception_ptr(failure{why});
+    if (number_ == 0)
+      out_->admitted.set_exception(problem);
+    out_->end.set_exception(problem);
+    quit();
+  }
+
+  host_actor host_;
+  application app_;
+  std::shared_ptr<news> out_;
+  std::function<bool()> stop_;
+  std::uint64_t number_ = 0;
+  bool ended_ = false;
+};
+
+using clock = std::chrono::steady_clock;
+
+/// Tries until the host answers or it is too late; a host that is not there
+/// yet may come.
+caf::expected<host_actor> try_to_connect(caf::actor_system& system,
+                                         const endpoint& where,
+                                         clock::time_point until) {
+  for (;;) {
+    auto host =
+        system.middleman().remote_actor<host_actor>(where.host, where.port);
+    if (host || clock::now() + 100ms >= until)
+      return host;
+    std::this_thread::sleep_for(100ms);
+  }
+}
+
+host_actor connect(caf::actor_system& system, const settings& options) {
+  auto where = parse_endpoint("join", options.join);
+  if (!where.is_loopback() && !options.insecure)
+    throw failure{fmt::format("--join: expected an address of this machine's "
+                              "own, such as 127.0.0.1, or --insecure, found {}",
+                              where.host)};
+  auto until = clock::now()
+               + std::chrono::duration_cast<clock::duration>(
+                   std::chrono::duration<double>{options.patience});
+  // Somebody who takes the connection and says nothing holds the thread for
+  // ever: it is left to itself.
+  std::packaged_task<caf::expected<host_actor>()> task{
+      [&system, where, until] { return try_to_connect(system, where, until); }};
+  auto answer = task.get_future();
+  std::thread{std::move(task)}.detach();
+  auto text = fmt::format("--join: {} did not answer for {:g} s",
+                          to_string(where), options.patience);
+  if (answer.wait_until(until + 1s) != std::future_status::ready)
+    throw failure{text};
+  auto host = answer.get();
+  if (!host)
+    throw failure{fmt::format("{}: {}", text, text_of(host.error()))};
+  return *host;
+}
+
+} // namespace
+
+std::string process_name() {
+  std::array<char, 256> host{};
+  ::gethostname(host.data(), host.size() - 1);
+  return fmt::format("{}:{}", host.data(), ::getpid());
+}
+
+std::string take_part(caf::actor_system& system, const settings& options,
+                      const application& app,
+                      const std::function<void(const std::string&)>& note,
+                      std::function<bool()> stop) {
+  auto out = std::make_shared<news>();
+  auto admitted = out->admitted.get_future();
+  auto end = out->end.get_future();
+  system.spawn<porter>(connect(system, options), app, out, std::move(stop));
+  std::uint64_t number = 0;
+  try {
+    number = admitted.get();
+  } catch (const failure& x) {
+    throw failure{fmt::format("--join: {}: {}", options.join, x.what())};
+  }
+  note(fmt::format("joined {} as process {}", options.join, number));
+  return end.get();
+}
+
+} // namespace syncnorm::train

@@ -1,0 +1,28 @@
+#pragma once
+
+#include "syncnorm/batch_norm_master.hpp"
+
+#include <string>
+#include <vector>
+
+namespace syncnorm {
+
+/// The master of one layer of a model: what copies of the model in other
+/// processes need, to take part in the layer's rounds.
+struct layer_master {
+  /// The layer's path inside the model, for example `"features.3"`.
+  std::string path;
+  batch_norm_master_actor master;
+};
+
+/// The masters of all synchronized layers of a model.
+using layer_masters = std::vector<layer_master>;
+
+template <class Inspector>
+auto inspect(Inspector& f, layer_master& x) {
+  return detail::inspect_object(f, x, "syncnorm::layer_master",
+                                detail::field("path", x.path),
+                                detail::field("master", x.master));
+}
+
+} // namespace syncnorm

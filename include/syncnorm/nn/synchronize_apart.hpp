@@ -1,0 +1,35 @@
+#pragma once
+
+#include "syncnorm/layer_master.hpp"
+#include "syncnorm/nn/synchronize.hpp"
+
+#include <cstdint>
+#include <memory>
+
+namespace syncnorm::nn {
+
+// For copies that `synchronize` cannot be given together, because they live in
+// different processes or come one by one. Copy 0 leads, the others follow it;
+// what holds of `synchronize` holds of them.
+
+/// Makes `copy` the first of `copies`: spawns the masters, one a layer.
+/// @param options `group_size` must be 0.
+/// @returns the masters, in the order of the layers; pass them to the others,
+///          in a message for example. With one copy their handles are null.
+/// @throws error `invalid_argument` if `copy` is null, `copies` is less than 1
+///         or `options` are wrong.
+layer_masters lead_copies(caf::actor_system& system,
+                          const std::shared_ptr<torch::nn::Module>& copy,
+                          std::int64_t copies, SynchronizeOptions options = {});
+
+/// Makes `copy` one of those that `lead_copies` has been called for, in this
+/// process or in another. Returns when every layer has registered.
+/// @param copy_id 1 or more.
+/// @throws error `invalid_argument` if `copy` is null or has a layer of which
+///         there is no master; and as the masters answer:
+///         `duplicate_identifier`, `invalid_identifier`, `master_down`.
+void follow_copies(caf::actor_system& system,
+                   const std::shared_ptr<torch::nn::Module>& copy,
+                   std::int64_t copy_id, const layer_masters& masters);
+
+} // namespace syncnorm::nn

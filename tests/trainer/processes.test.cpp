@@ -1,0 +1,179 @@
+// Runs of several processes on this machine.
+
+#include "trainer/output/metrics_file.hpp"
+
+#include "trainer/child_process.hpp"
+#include "trainer/scratch_folder.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <memory>
+#include <numeric>
+
+using namespace syncnorm::train;
+
+namespace {
+
+using arguments = std::vector<std::string>;
+using child = std::unique_ptr<child_process>;
+
+arguments operator+(arguments a, const arguments& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+child start(const arguments& options) {
+  return std::make_unique<child_process>(arguments{SYNCNORM_TRAIN} + options);
+}
+
+/// A process that serves a run, and where.
+struct server {
+  child process;
+  std::string where;
+};
+
+/// Options of a small run that ends soon.
+const arguments small{"--model=mlp", "--deadline=5", "--patience=20"};
+
+server serve(const arguments& options, std::size_t workers) {
+  server result;
+  result.process = start(
+      arguments{"--serve=127.0.0.1:0", "--workers=" + std::to_string(workers)}
+      + options);
+  const std::string mark = "serving at ";
+  auto line = result.process->line_that_begins(mark);
+  REQUIRE(line.starts_with(mark));
+  auto end = line.find(": waiting");
+  result.where = line.substr(mark.size(), end - mark.size());
+  return result;
+}
+
+child join(const std::string& where, const arguments& options) {
+  return start(arguments{"--join=" + where} + options);
+}
+
+void require_good_end(child_process& process) {
+  auto status = process.finish();
+  INFO(process.output());
+  REQUIRE(status == 0);
+}
+
+/// What a run leaves: the losses of its steps, and its checkpoint.
+struct trace {
+  std::vector<double> losses;
+  std::string checkpoint;
+};
+
+trace read_trace(const scratch_folder& folder) {
+  trace result;
+  for (const auto& row : read_metrics(folder / "m.csv"))
+    if (!row.is_epoch())
+      result.losses.push_back(row.loss);
+  result.checkpoint = read_text(folder / "checkpoint.pt");
+  return result;
+}
+
+arguments traced(const scratch_folder& folder) {
+  return {"--metrics=" + (folder / "m.csv").string(),
+          "--checkpoint=" + folder.path().string()};
+}
+
+/// A run of `processes` with so many replicas each.
+trace run(std::size_t processes, const std::string& devices,
+          const arguments& options) {
+  scratch_folder folder;
+  auto own = options + arguments{"--devices=" + devices};
+  if (processes == 1) {
+    require_good_end(*start(own + traced(folder)));
+    return read_trace(folder);
+  }
+  auto first = serve(own + traced(folder), processes - 1);
+  std::vector<child> others;
+  for (std::size_t i = 1; i < processes; ++i)
+    others.push_back(join(first.where, own));
+  require_good_end(*first.process);
+  for (auto& other : others)
+    require_good_end(*other);
+  return read_trace(folder);
+}
+
+/// Bit for bit.
+bool is_same(const trace& a, const trace& b) {
+  return a.losses == b.losses && a.checkpoint == b.checkpoint;
+}
+
+} // namespace
+
+TEST_CASE("two processes with two replicas, and four with one, follow one with "
+          "four bit for bit over 200 steps, and one replica to 1e-9") {
+  auto options = small + arguments{"--precision=f64", "--epochs=9"};
+  auto whole = run(1, "cpu*4", options);
+  CHECK(is_same(run(2, "cpu*2", options), whole));
+  CHECK(is_same(run(4, "cpu", options), whole));
+  auto alone = run(1, "cpu", options);
+  REQUIRE(whole.losses.size() >= 200);
+  REQUIRE(alone.losses.size() == whole.losses.size());
+  // Other sums, float64; the losses fall by a factor of a hundred.
+  for (std::size_t i = 0; i < whole.losses.size(); ++i)
+    REQUIRE(std::abs(whole.losses[i] - alone.losses[i])
+            <= 1e-9 * alone.losses[i]);
+}
+
+TEST_CASE(
+    "a worker that would train something else is refused on its side, and "
+    "the run goes on") {
+  auto options = small + arguments{"--epochs=2", "--devices=cpu"};
+  auto first = serve(options, 1);
+  auto refused = [&](const arguments& more, const std::string& text) {
+    auto other = join(first.where, options + more);
+    CHECK(other->finish() == 1);
+    CHECK(contains(other->output(), text));
+  };
+  refused({"--batch=32"}, "expected batch=64, found batch=32");
+  refused({"--precision=f64"}, "expected precision=f32, found precision=f64");
+  refused({"--model=cnn"}, "expected model=mlp, found model=cnn; expected "
+                           "fingerprint of the model=");
+  auto good = join(first.where, options);
+  require_good_end(*first.process);
+  require_good_end(*good);
+}
+
+TEST_CASE("one worker too many is refused by name") {
+  auto options = small + arguments{"--devices=cpu", "--epochs=30"};
+  auto first = serve(options, 1);
+  auto good = join(first.where, options);
+  REQUIRE(good->line_that_begins("joined ").ends_with("with cpu:0\n"));
+  auto extra = join(first.where, options);
+  CHECK(extra->finish() == 1);
+  CHECK(
+      contains(extra->output(), "expected 1 process to join, and it is there"));
+  require_good_end(*first.process);
+  require_good_end(*good);
+}
+
+TEST_CASE("addresses that are none, are taken or do not answer are one line") {
+  auto refused = [&](const arguments& options, const std::string& text) {
+    auto process = start(small + options);
+    CHECK(process->finish() == 1);
+    CHECK(contains(process->output(), text));
+  };
+  refused({"--join=nowhere"}, "--join: expected HOST:PORT, found \"nowhere\"");
+  refused({"--join=localhost:70000"},
+          "--join: expected a port from 0 to 65535");
+  refused({"--join=::1:4242"}, "--join: expected an IPv6 address in brackets");
+  refused({"--join=192.0.2.1:4242"}, "or --insecure, found 192.0.2.1");
+  refused({"--serve=0.0.0.0:4242", "--workers=1"},
+          "or --insecure, found 0.0.0.0");
+  refused({"--join=127.0.0.1:1", "--patience=0.2"},
+          "--join: 127.0.0.1:1 did not answer for 0.2 s");
+  refused({"--serve=127.0.0.1:0", "--workers=1", "--patience=0.2"},
+          "--serve: 0 of 1 processes have joined within 0.2 s");
+  refused({"--serve=127.0.0.1:0"}, "--serve: expected --workers=N");
+  refused({"--workers=2"}, "--workers: expected --serve=HOST:PORT");
+  auto first = serve(small + arguments{"--devices=cpu"}, 1);
+  refused({"--serve=" + first.where, "--workers=1"}, " cannot be had: ");
+  CHECK(first.process->kill(SIGINT) == 1);
+  CHECK(contains(first.process->output(), "0 of 1 processes have joined; "
+                                          "stopped"));
+}
