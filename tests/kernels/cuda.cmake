@@ -1,9 +1,9 @@
 # Tests of the CUDA kernels. Those without GPU run anywhere, also in a build
 # without CUDA: the kernels' code less the launch, on the host.
 
-syncnorm_test(kernels.cuda_partition cuda_partition.test.cpp ../main.cpp LINK
+syncnorm_test(kernels.cuda_partition cuda_partition.test.cpp LINK
               syncnorm::kernels)
-syncnorm_test(kernels.cuda_emulation cuda_emulation.test.cpp ../main.cpp LINK
+syncnorm_test(kernels.cuda_emulation cuda_emulation.test.cpp LINK
               syncnorm::kernels)
 if(NOT SYNCNORM_SANITIZE)
   # A host forgives a vector load that is not aligned, a GPU does not.
@@ -12,16 +12,15 @@ if(NOT SYNCNORM_SANITIZE)
                          PRIVATE ${syncnorm_strict})
   target_link_options(test_kernels_cuda_emulation PRIVATE ${syncnorm_strict})
 endif()
-syncnorm_test(kernels.cuda_suite_cpu cuda_suite_cpu.test.cpp ../main.cpp LINK
+syncnorm_test(kernels.cuda_suite_cpu cuda_suite_cpu.test.cpp LINK
               syncnorm::kernels)
-syncnorm_test(kernels.cuda_agreement_cpu cuda_agreement_cpu.test.cpp
-              ../main.cpp LINK syncnorm::kernels)
+syncnorm_test(kernels.cuda_agreement_cpu cuda_agreement_cpu.test.cpp LINK syncnorm::kernels)
 
 if(NOT SYNCNORM_ENABLE_CUDA)
   return()
 endif()
 
-syncnorm_test(kernels.cuda_runtime cuda_runtime.test.cpp ../main.cpp LINK
+syncnorm_test(kernels.cuda_runtime cuda_runtime.test.cpp LINK
               syncnorm::kernels CUDA::cudart)
 foreach(name IN ITEMS cuda_suite cuda_agreement cuda_streams cuda_large
                       cuda_device_array)
