@@ -53,6 +53,15 @@ struct gradients {
     return at.dx;
   }
 
+  template <bool Streamed>
+  HWY_INLINE void fetch(const cursor& at, std::int64_t i,
+                        std::int64_t n) const {
+    prefetch(at.dy + i, n);
+    prefetch(at.x + i, n);
+    if constexpr (!Streamed)
+      prefetch(at.dx + i, n);
+  }
+
   /// Nothing lasts for a line.
   struct run {
     run(const gradients&, const cursor&) {}
@@ -105,10 +114,6 @@ struct training : gradients<T> {
   HWY_INLINE void apply(tag<real> d, const cursor& at, std::int64_t i,
                         std::size_t n, const vec<real> (&k)[constants],
                         run&) const {
-    if constexpr (Access != access::some) {
-      prefetch(at.dy + i + fetch_distance, std::int64_t(n));
-      prefetch(at.x + i + fetch_distance, std::int64_t(n));
-    }
     auto value = load_as<Access>(d, at.x + i, n);
     auto gradient = this->template masked<Access>(d, at, i, n);
     auto v = input_gradient(gradient, value, k[0], k[1], k[2], k[3]);

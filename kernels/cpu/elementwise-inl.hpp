@@ -8,6 +8,9 @@
 //   cursor             where in the tensors a run of elements starts
 //   line(g, j)         the cursor of plane or row j of group g
 //   output(at)         the memory that is written to first, for alignment
+//   fetch<Streamed>(at, i, n)      prefetches the elements [i, i + n) behind
+//                      `at`: what is read and, unless it goes past the
+//                      caches, what is written
 //   run                what lasts for one line, made from its cursor, and has
 //                      a `finish()`
 //   apply<Access>(d, at, i, n, k, run)  does the elements [i, i + n) behind
@@ -105,10 +108,11 @@ struct row_constants {
   real values[Operation::constants][columns + 64 / sizeof(real)];
 };
 
-/// Does the n elements behind `at`.
+/// Does the n elements behind `at`; `next` is where the line after it starts.
 template <bool Streamed, class Operation, class Constants>
 HWY_INLINE void do_line(const Operation& operation,
-                        typename Operation::cursor at, std::int64_t n,
+                        typename Operation::cursor at,
+                        typename Operation::cursor next, std::int64_t n,
                         const Constants& constants) {
   using real = typename Operation::real;
   tag<real> d;
@@ -124,10 +128,16 @@ HWY_INLINE void do_line(const Operation& operation,
     }
   }
   constexpr auto whole = Streamed ? access::streamed : access::whole;
-  for (; i + lanes <= n; i += lanes) {
-    constants.load(d, i, k);
-    operation.template apply<whole>(d, at, i, std::size_t(lanes), k, run);
-  }
+  auto do_until = [&](std::int64_t end,
+                      typename Operation::cursor ahead) HWY_ATTR {
+    for (; i + lanes <= end; i += lanes) {
+      operation.template fetch<Streamed>(ahead, i, lanes);
+      constants.load(d, i, k);
+      operation.template apply<whole>(d, at, i, std::size_t(lanes), k, run);
+    }
+  };
+  do_until(n - fetch_distance, at + fetch_distance);
+  do_until(n, next + (fetch_distance - n));
   if (i < n) {
     constants.load(d, i, k);
     operation.template apply<access::some>(d, at, i, std::size_t(n - i), k,
@@ -143,11 +153,12 @@ void do_planes(const Operation& operation, const walk& w, std::int64_t first,
   auto c = first % w.channels;
   for (auto i = first; i < last; ++i) {
     plane_constants<Operation> constants{operation, c};
-    do_line<Streamed>(operation, operation.line(g, c), w.inner, constants);
+    auto at = operation.line(g, c);
     if (++c == w.channels) {
       c = 0;
       ++g;
     }
+    do_line<Streamed>(operation, at, operation.line(g, c), w.inner, constants);
   }
 }
 
@@ -163,8 +174,9 @@ void do_rows(const Operation& operation, const walk& w, std::int64_t first,
       auto end = std::min(last, (g + 1) * w.inner);
       for (auto r = i; r < end; r += tile.fold) {
         auto rows = std::min(tile.fold, end - r);
-        do_line<Streamed>(operation,
-                          operation.line(g, r - g * w.inner) + tile.first,
+        auto row = r - g * w.inner;
+        do_line<Streamed>(operation, operation.line(g, row) + tile.first,
+                          operation.line(g, row + rows) + tile.first,
                           rows * tile.channels, constants);
       }
       i = end;

@@ -56,6 +56,14 @@ struct normalize_operation {
     return at.y;
   }
 
+  template <bool Streamed>
+  HWY_INLINE void fetch(const cursor& at, std::int64_t i,
+                        std::int64_t n) const {
+    prefetch(at.x + i, n);
+    if constexpr (!Streamed)
+      prefetch(at.y + i, n);
+  }
+
   void constants_of(std::int64_t c, real (&k)[constants]) const {
     auto read = [c](const void* p, real absent) {
       return p == nullptr ? absent : static_cast<const real*>(p)[c];
