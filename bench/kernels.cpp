@@ -81,8 +81,8 @@ public:
       : m_{memory},
         channels_{memory.layout.shape.channels},
         values_(std::size_t(4 * channels_)),
-        scratch_{std::max(batch_moments_workspace(memory.layout),
-                          backward_reduce_workspace(memory.layout))} {}
+        scratch_bytes_{workspace_for(memory.layout)},
+        scratch_{scratch_bytes_} {}
 
   void moments() {
     moments_view out{0, mean(), inv_std(), channels_, dtype::float32, {}};
@@ -113,7 +113,27 @@ public:
                    {m_.dx, m_.layout});
   }
 
+  /// The two passes as one call each, as a replica that is the only one makes
+  /// them.
+  void whole_forward() {
+    batch_norm_forward({}, x(), {.eps = m_.eps}, {mean(), inv_std(), {}},
+                       m_.weight, m_.bias, {m_.y, m_.layout}, {}, scratch());
+  }
+
+  void whole_backward() {
+    batch_norm_backward({}, dy(), x(), parameters(), nullptr,
+                        {sums(), sums() + channels_}, {m_.dx, m_.layout},
+                        nullptr, scratch());
+  }
+
 private:
+  static std::size_t workspace_for(const tensor_layout& layout) {
+    return std::max({batch_moments_workspace(layout),
+                     backward_reduce_workspace(layout),
+                     batch_norm_forward_workspace(layout),
+                     batch_norm_backward_workspace(layout)});
+  }
+
   [[nodiscard]] const_tensor_view x() const {
     return {m_.x, m_.layout};
   }
@@ -133,13 +153,13 @@ private:
     return {mean(), inv_std(), m_.weight, m_.bias};
   }
   [[nodiscard]] workspace scratch() const {
-    return {scratch_.get(), std::max(batch_moments_workspace(m_.layout),
-                                     backward_reduce_workspace(m_.layout))};
+    return {scratch_.get(), scratch_bytes_};
   }
 
   layer_memory m_;
   std::int64_t channels_;
   std::vector<float> values_;
+  std::size_t scratch_bytes_;
   memory_block scratch_;
   std::int64_t count_ = 0;
 };
@@ -205,6 +225,10 @@ public:
     ours_.backward();
     std::memcpy(y.data(), y_.get(), y.size());
     std::memcpy(dx.data(), dx_.get(), dx.size());
+    ours_.whole_forward();
+    ours_.whole_backward();
+    check_same("y", y_.get(), y.data(), layout_, tolerance);
+    check_same("dx", dx_.get(), dx.data(), layout_, tolerance);
     for (auto* other : {torch_.get(), onednn_.get()}) {
       other->forward();
       other->backward();
@@ -246,6 +270,8 @@ private:
              }},
             {"forward", [this] { ours_.forward(); }},
             {"backward", [this] { ours_.backward(); }},
+            {"whole forward", [this] { ours_.whole_forward(); }},
+            {"whole backward", [this] { ours_.whole_backward(); }},
             {"libtorch forward", [this] { torch_->forward(); }},
             {"libtorch backward", [this] { torch_->backward(); }},
             {"oneDNN forward", [this] { onednn_->forward(); }},
@@ -273,12 +299,15 @@ private:
     auto [n, c, s] = layout_.shape;
     auto named =
         n == 32 && c == 64 && s == 56 * 56 && layout_.type == dtype::float32;
-    auto ours = of("forward") + of("backward");
+    auto whole = of("whole forward") + of("whole backward");
+    auto steps = of("forward") + of("backward");
     auto add = [&](const char* who, double goal) {
       auto theirs = of(std::string{who} + " forward")
                     + of(std::string{who} + " backward");
       out.add(at_least(named ? goal : 1, name_ + " forward + backward / " + who,
-                       ours, theirs, "ms", theirs / ours));
+                       whole, theirs, "ms", theirs / whole));
+      out.add(at_least(1, name_ + " in steps / " + who, steps, theirs, "ms",
+                       theirs / steps));
     };
     add("libtorch", 3);
     add("oneDNN", 4);

@@ -102,9 +102,29 @@ void add_arrays(const execution& run, std::span<const void* const> parts,
 void clear_clamped(const execution& run, const void* inv_std, double eps,
                    std::int64_t channels, dtype type, void* sum_dy_xmu);
 
+[[nodiscard]] std::size_t batch_norm_forward_workspace(const tensor_layout& x);
+
+/// Not called for N * S = 0.
+void batch_norm_forward(const execution& run, const const_tensor_view& x,
+                        const finalize_options& options,
+                        const batch_statistics& statistics, const void* weight,
+                        const void* bias, const tensor_view& y,
+                        const fused_tail& tail, const workspace& scratch);
+
+[[nodiscard]] std::size_t batch_norm_backward_workspace(const tensor_layout& x);
+
+/// Not called for N * S = 0.
+void batch_norm_backward(const execution& run, const const_tensor_view& dy,
+                         const const_tensor_view& x,
+                         const channel_parameters& parameters,
+                         const std::uint8_t* mask, const backward_sums& out,
+                         const tensor_view& dx, void* residual_grad,
+                         const workspace& scratch);
+
 } // namespace syncnorm::cpu
 
-// The same list for CUDA devices; defined in a build with CUDA.
+// The same list for CUDA devices, less the whole passes; defined in a build
+// with CUDA.
 namespace syncnorm::cuda {
 
 /// CUDA devices that the runtime shows; 0 where there is no driver. Does not

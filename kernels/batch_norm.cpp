@@ -59,6 +59,24 @@ channel_normalizer check_statistics(const call_check& check,
           parameters.weight, parameters.bias};
 }
 
+void check_reduce(const call_check& check, const const_tensor_view& dy,
+                  const const_tensor_view& x,
+                  const channel_parameters& parameters,
+                  const std::uint8_t* mask, const backward_sums& out) {
+  check.tensor("x", x);
+  check.tensor("dy", dy);
+  check.same_layout("dy", dy, "x", x);
+  auto type = statistics_type(x.type());
+  check.array("parameters.mean", parameters.mean, type);
+  if (out.weight_grad != nullptr)
+    check.array("parameters.inv_std", parameters.inv_std, type);
+  check.mask("mask", mask);
+  check.array("out.sum_dy", out.sum_dy, type);
+  check.array("out.sum_dy_xmu", out.sum_dy_xmu, type);
+  check.optional_array("out.weight_grad", out.weight_grad, type);
+  check.optional_array("out.bias_grad", out.bias_grad, type);
+}
+
 void check_input_gradient(const call_check& check, const const_tensor_view& dy,
                           const std::uint8_t* mask, const tensor_view& dx,
                           const void* residual_grad) {
@@ -143,18 +161,7 @@ void backward_reduce(const execution& run, const const_tensor_view& dy,
                      const std::uint8_t* mask, const backward_sums& out,
                      const workspace& scratch) {
   call_check check{"backward_reduce", run};
-  check.tensor("x", x);
-  check.tensor("dy", dy);
-  check.same_layout("dy", dy, "x", x);
-  auto type = statistics_type(x.type());
-  check.array("parameters.mean", parameters.mean, type);
-  if (out.weight_grad != nullptr)
-    check.array("parameters.inv_std", parameters.inv_std, type);
-  check.mask("mask", mask);
-  check.array("out.sum_dy", out.sum_dy, type);
-  check.array("out.sum_dy_xmu", out.sum_dy_xmu, type);
-  check.optional_array("out.weight_grad", out.weight_grad, type);
-  check.optional_array("out.bias_grad", out.bias_grad, type);
+  check_reduce(check, dy, x, parameters, mask, out);
   check.scratch(scratch, x.empty() ? 0 : backward_reduce_workspace(x.layout()));
   if (on_cpu(run))
     cpu::backward_reduce(run, dy, x, parameters, mask, out, scratch);
@@ -199,6 +206,74 @@ void backward_input_eval(const execution& run, const const_tensor_view& dy,
     cpu::backward_input_eval(run, dy, channel, mask, dx, residual_grad);
   else if constexpr (has_cuda)
     cuda::backward_input_eval(run, dy, channel, mask, dx, residual_grad);
+}
+
+std::size_t batch_norm_forward_workspace(const tensor_layout& x) {
+  check_layout("batch_norm_forward_workspace", "x", x);
+  if (x.where.type == device_type::cpu)
+    return cpu::batch_norm_forward_workspace(x);
+  return batch_moments_workspace(x);
+}
+
+void batch_norm_forward(const execution& run, const const_tensor_view& x,
+                        const finalize_options& options,
+                        const batch_statistics& statistics, const void* weight,
+                        const void* bias, const tensor_view& y,
+                        const fused_tail& tail, const workspace& scratch) {
+  call_check check{"batch_norm_forward", run};
+  check_normalize(check, x, y, tail);
+  check.finalization(options);
+  auto type = statistics_type(x.type());
+  check.array("statistics.mean", statistics.mean, type);
+  check.array("statistics.inv_std", statistics.inv_std, type);
+  check.apart("statistics.inv_std", statistics.inv_std, "statistics.mean",
+              statistics.mean, x.shape().channels, type);
+  check.running(statistics.running, type);
+  check.optional_array("weight", weight, type);
+  check.optional_array("bias", bias, type);
+  check.scratch(scratch,
+                x.empty() ? 0 : batch_norm_forward_workspace(x.layout()));
+  if (on_cpu(run) && !x.empty())
+    return cpu::batch_norm_forward(run, x, options, statistics, weight, bias, y,
+                                   tail, scratch);
+  moments_view moments{
+      0,    statistics.mean, statistics.inv_std, x.shape().channels,
+      type, x.where()};
+  batch_moments(run, x, moments, scratch);
+  finalize_moments(run, moments, options, statistics.mean, statistics.inv_std,
+                   statistics.running);
+  normalize(run, x, {statistics.mean, statistics.inv_std, weight, bias}, y,
+            tail);
+}
+
+std::size_t batch_norm_backward_workspace(const tensor_layout& x) {
+  check_layout("batch_norm_backward_workspace", "x", x);
+  if (x.where.type == device_type::cpu)
+    return cpu::batch_norm_backward_workspace(x);
+  return backward_reduce_workspace(x);
+}
+
+void batch_norm_backward(const execution& run, const const_tensor_view& dy,
+                         const const_tensor_view& x,
+                         const channel_parameters& parameters,
+                         const std::uint8_t* mask, const backward_sums& out,
+                         const tensor_view& dx, void* residual_grad,
+                         const workspace& scratch) {
+  call_check check{"batch_norm_backward", run};
+  check_reduce(check, dy, x, parameters, mask, out);
+  check_input_gradient(check, dy, mask, dx, residual_grad);
+  auto type = statistics_type(x.type());
+  check.array("parameters.inv_std", parameters.inv_std, type);
+  check.optional_array("parameters.weight", parameters.weight, type);
+  check.scratch(scratch,
+                x.empty() ? 0 : batch_norm_backward_workspace(x.layout()));
+  if (on_cpu(run) && !x.empty())
+    return cpu::batch_norm_backward(run, dy, x, parameters, mask, out, dx,
+                                    residual_grad, scratch);
+  backward_reduce(run, dy, x, parameters, mask, out, scratch);
+  backward_input(run, dy, x, parameters,
+                 {out.sum_dy, out.sum_dy_xmu, x.shape().per_channel()}, mask,
+                 dx, residual_grad);
 }
 
 } // namespace syncnorm

@@ -15,13 +15,6 @@ bool on_cpu(const execution& run) {
   return run.where.type == device_type::cpu;
 }
 
-bool overlap(const void* a, const void* b, std::int64_t elements, dtype type) {
-  auto bytes = std::uintptr_t(elements) * size_of(type);
-  auto first = reinterpret_cast<std::uintptr_t>(a);
-  auto second = reinterpret_cast<std::uintptr_t>(b);
-  return first < second + bytes && second < first + bytes;
-}
-
 bool overlap(const const_moments_view& a, const const_moments_view& b) {
   for (const auto* p : {a.mean, a.m2})
     for (const auto* q : {b.mean, b.m2})
@@ -71,19 +64,7 @@ std::int64_t check_parts(const call_check& check,
 void check_out(const call_check& check, moments_view out) {
   out.count = 1;
   check.moments("out", out);
-  if (overlap(out.mean, out.m2, out.channels, out.type))
-    check.fail(errc::invalid_argument, "out.m2", "memory apart from out.mean's",
-               "memory that overlaps it");
-}
-
-void check_running(const call_check& check, const running_view& running,
-                   dtype type) {
-  check.optional_array("running.mean", running.mean, type);
-  check.optional_array("running.var", running.var, type);
-  if ((running.mean == nullptr) != (running.var == nullptr))
-    check.fail(errc::invalid_argument, "running",
-               "both mean and var, or neither",
-               running.mean == nullptr ? "var only" : "mean only");
+  check.apart("out.m2", out.m2, "out.mean", out.mean, out.channels, out.type);
 }
 
 } // namespace
@@ -143,19 +124,11 @@ void finalize_moments(const execution& run, const const_moments_view& total,
                       void* inv_std, const running_view& running) {
   call_check check{"finalize_moments", run};
   check.moments("total", total);
-  check.epsilon(options.eps);
-  if (options.mode > eps_mode::clamp)
-    check.fail(errc::invalid_argument, "options.mode", "plus or clamp",
-               std::to_string(int(options.mode)));
-  if (!(options.momentum >= 0 && options.momentum <= 1))
-    check.fail(errc::invalid_argument, "options.momentum",
-               "a number from 0 to 1", std::to_string(options.momentum));
+  check.finalization(options);
   check.array("mean", mean, total.type);
   check.array("inv_std", inv_std, total.type);
-  if (overlap(mean, inv_std, total.channels, total.type))
-    check.fail(errc::invalid_argument, "inv_std", "memory apart from mean's",
-               "memory that overlaps it");
-  check_running(check, running, total.type);
+  check.apart("inv_std", inv_std, "mean", mean, total.channels, total.type);
+  check.running(running, total.type);
   if (on_cpu(run))
     cpu::finalize_moments(run, total, options, mean, inv_std, running);
   else if constexpr (has_cuda)

@@ -64,6 +64,13 @@ void check_layout(std::string_view operation, std::string_view argument,
         std::to_string(layout.sample_stride));
 }
 
+bool overlap(const void* a, const void* b, std::int64_t elements, dtype type) {
+  auto bytes = std::uintptr_t(elements) * size_of(type);
+  auto first = reinterpret_cast<std::uintptr_t>(a);
+  auto second = reinterpret_cast<std::uintptr_t>(b);
+  return first < second + bytes && second < first + bytes;
+}
+
 call_check::call_check(std::string_view operation, const execution& run)
     : operation_{operation},
       run_{run} {
@@ -149,6 +156,15 @@ void call_check::optional_array(std::string_view argument, const void* data,
   aligned(argument, data, size_of(type));
 }
 
+void call_check::apart(std::string_view argument, const void* data,
+                       std::string_view other_argument, const void* other,
+                       std::int64_t elements, dtype type) const {
+  if (overlap(data, other, elements, type))
+    fail(errc::invalid_argument, argument,
+         fmt::format("memory apart from {}'s", other_argument),
+         "memory that overlaps it");
+}
+
 void call_check::mask(std::string_view argument, const void* data) const {
   aligned(argument, data, 8);
 }
@@ -194,6 +210,24 @@ void call_check::epsilon(double eps) const {
   if (!std::isfinite(eps) || eps < 0)
     fail(errc::invalid_argument, "eps", "a finite number of 0 or more",
          std::to_string(eps));
+}
+
+void call_check::finalization(const finalize_options& options) const {
+  epsilon(options.eps);
+  if (options.mode > eps_mode::clamp)
+    fail(errc::invalid_argument, "options.mode", "plus or clamp",
+         std::to_string(int(options.mode)));
+  if (!(options.momentum >= 0 && options.momentum <= 1))
+    fail(errc::invalid_argument, "options.momentum", "a number from 0 to 1",
+         std::to_string(options.momentum));
+}
+
+void call_check::running(const running_view& running, dtype type) const {
+  optional_array("running.mean", running.mean, type);
+  optional_array("running.var", running.var, type);
+  if ((running.mean == nullptr) != (running.var == nullptr))
+    fail(errc::invalid_argument, "running", "both mean and var, or neither",
+         running.mean == nullptr ? "var only" : "mean only");
 }
 
 } // namespace syncnorm

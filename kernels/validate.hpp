@@ -27,6 +27,10 @@ namespace syncnorm {
 void check_layout(std::string_view operation, std::string_view argument,
                   const tensor_layout& layout);
 
+/// Whether two arrays of `elements` have a byte in common.
+[[nodiscard]] bool overlap(const void* a, const void* b, std::int64_t elements,
+                           dtype type);
+
 /// The checks of one call of an operation. Each throws `error` that names the
 /// operation, the argument, what was expected and what was found.
 class call_check {
@@ -56,6 +60,11 @@ public:
   void optional_array(std::string_view argument, const void* data,
                       dtype type) const;
 
+  /// Two arrays of `elements` have no byte in common.
+  void apart(std::string_view argument, const void* data,
+             std::string_view other_argument, const void* other,
+             std::int64_t elements, dtype type) const;
+
   /// Null, or aligned to 8 bytes.
   void mask(std::string_view argument, const void* data) const;
 
@@ -70,6 +79,12 @@ public:
 
   /// eps is finite and not negative.
   void epsilon(double eps) const;
+
+  /// A good eps, a mode that exists, a momentum in [0, 1].
+  void finalization(const finalize_options& options) const;
+
+  /// Both arrays null, or both as `array`.
+  void running(const running_view& running, dtype type) const;
 
   [[noreturn]] void fail(errc code, std::string_view argument,
                          std::string_view expected, std::string_view got) const;

@@ -150,4 +150,51 @@ void backward_input_eval(const execution& run, const const_tensor_view& dy,
                          const std::uint8_t* mask, const tensor_view& dx,
                          void* residual_grad = nullptr);
 
+/// What the forward pass of a replica that is the only one sets and updates: C
+/// elements each of `statistics_type` of the tensor, on its device.
+struct batch_statistics {
+  /// Set: what the backward pass needs.
+  void* mean = nullptr;
+  void* inv_std = nullptr;
+  /// Updated, unless null.
+  running_view running;
+};
+
+/// Workspace in bytes that `batch_norm_forward` needs.
+[[nodiscard]] std::size_t batch_norm_forward_workspace(const tensor_layout& x);
+
+/// `batch_moments`, `finalize_moments` and `normalize` in one call, for a
+/// replica that is the only one. Within rounding the results are theirs. On the
+/// CPU a tensor whose channels come first is taken some channels at a time,
+/// which are still in a cache when they are normalized, unless a mask is kept.
+///
+/// @param x    an empty tensor sets the statistics as `finalize_moments` does
+///             for count 0.
+/// @param weight, bias  as `channel_parameters`.
+/// @param y    may be x, if the sample strides are equal.
+/// @throws error as the three operations.
+void batch_norm_forward(const execution& run, const const_tensor_view& x,
+                        const finalize_options& options,
+                        const batch_statistics& statistics, const void* weight,
+                        const void* bias, const tensor_view& y,
+                        const fused_tail& tail, const workspace& scratch);
+
+/// Workspace in bytes that `batch_norm_backward` needs.
+[[nodiscard]] std::size_t batch_norm_backward_workspace(const tensor_layout& x);
+
+/// `backward_reduce` and `backward_input` in one call, for a replica that is
+/// the only one, with the same shortcut as `batch_norm_forward`. After a
+/// forward pass with `eps_mode::clamp` the two operations are called instead,
+/// for the reason that `backward_input` tells.
+///
+/// @param dx   may be the memory of dy, if the sample strides are equal.
+/// @param residual_grad  as in `backward_input`.
+/// @throws error as the two operations.
+void batch_norm_backward(const execution& run, const const_tensor_view& dy,
+                         const const_tensor_view& x,
+                         const channel_parameters& parameters,
+                         const std::uint8_t* mask, const backward_sums& out,
+                         const tensor_view& dx, void* residual_grad,
+                         const workspace& scratch);
+
 } // namespace syncnorm

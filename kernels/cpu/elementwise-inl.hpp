@@ -108,12 +108,13 @@ struct row_constants {
   real values[Operation::constants][columns + 64 / sizeof(real)];
 };
 
-/// Does the n elements behind `at`; `next` is where the line after it starts.
+/// Does the n elements behind `at`. Memory goes on for `left` elements there,
+/// then at `next`.
 template <bool Streamed, class Operation, class Constants>
 HWY_INLINE void do_line(const Operation& operation,
-                        typename Operation::cursor at,
-                        typename Operation::cursor next, std::int64_t n,
-                        const Constants& constants) {
+                        typename Operation::cursor at, std::int64_t n,
+                        const Constants& constants, std::int64_t left,
+                        typename Operation::cursor next) {
   using real = typename Operation::real;
   tag<real> d;
   auto lanes = std::int64_t(hn::Lanes(d));
@@ -136,8 +137,8 @@ HWY_INLINE void do_line(const Operation& operation,
       operation.template apply<whole>(d, at, i, std::size_t(lanes), k, run);
     }
   };
-  do_until(n - fetch_distance, at + fetch_distance);
-  do_until(n, next + (fetch_distance - n));
+  do_until(std::min(n, left - fetch_distance), at + fetch_distance);
+  do_until(n, next + (fetch_distance - left));
   if (i < n) {
     constants.load(d, i, k);
     operation.template apply<access::some>(d, at, i, std::size_t(n - i), k,
@@ -153,12 +154,12 @@ void do_planes(const Operation& operation, const walk& w, std::int64_t first,
   auto c = first % w.channels;
   for (auto i = first; i < last; ++i) {
     plane_constants<Operation> constants{operation, c};
-    auto at = operation.line(g, c);
+    do_line<Streamed>(operation, operation.line(g, c), w.inner, constants,
+                      (w.channels - c) * w.inner, operation.line(g + 1, 0));
     if (++c == w.channels) {
       c = 0;
       ++g;
     }
-    do_line<Streamed>(operation, at, operation.line(g, c), w.inner, constants);
   }
 }
 
@@ -175,9 +176,10 @@ void do_rows(const Operation& operation, const walk& w, std::int64_t first,
       for (auto r = i; r < end; r += tile.fold) {
         auto rows = std::min(tile.fold, end - r);
         auto row = r - g * w.inner;
-        do_line<Streamed>(operation, operation.line(g, row) + tile.first,
-                          operation.line(g, row + rows) + tile.first,
-                          rows * tile.channels, constants);
+        auto n = rows * tile.channels;
+        do_line<Streamed>(operation, operation.line(g, row) + tile.first, n,
+                          constants, n,
+                          operation.line(g, row + rows) + tile.first);
       }
       i = end;
     }

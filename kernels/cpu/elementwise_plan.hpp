@@ -12,17 +12,19 @@ namespace syncnorm::cpu {
 /// each kind of constant: at most four kinds, in half of a first-level cache.
 inline constexpr std::int64_t row_tile_bytes = 4096;
 
-/// Outputs of at least this many bytes are written past the caches: no line of
-/// them would be there any more when it is read again, and lines need not be
-/// read before they are written.
+/// Outputs of tensors of at least this many bytes are written past the caches:
+/// no line of them would be there any more when it is read again, and lines
+/// need not be read before they are written.
 inline constexpr std::int64_t streamed_bytes = std::int64_t{20} << 20;
 
 /// Whether an output is written past the caches. What was just read from the
-/// same memory, is in a cache already.
+/// same memory, is in a cache already. Of some channels of a tensor, all of the
+/// tensor counts.
 [[nodiscard]] inline bool is_streamed(const const_tensor_view& out,
                                       const void* in) {
+  auto span = out.shape().samples * out.sample_stride();
   return out.data() != in
-         && out.size() * std::int64_t(size_of(out.type())) >= streamed_bytes;
+         && span * std::int64_t(size_of(out.type())) >= streamed_bytes;
 }
 
 /// Elements from p to where a vector of `lanes` elements would be aligned, but

@@ -31,10 +31,29 @@ HWY_INLINE void add_run(const Reduction& r, typename Reduction::cursor at,
     r.template add<false>(d, at, i, std::size_t(n - i), pivot, s, q);
 }
 
+/// What comes after a place in memory: `left` elements there, then others.
+template <class Cursor>
+struct lookahead {
+  Cursor at;
+  std::int64_t left;
+  Cursor next;
+
+  lookahead operator+(std::int64_t i) const {
+    return {at + i, left - i, next};
+  }
+
+  /// Where the element `fetch_distance` behind the i-th is, less i.
+  [[nodiscard]] HWY_INLINE Cursor ahead(std::int64_t i) const {
+    return i + fetch_distance < left ? at + fetch_distance
+                                     : next + (fetch_distance - left);
+  }
+};
+
 /// As `add_run`, for runs that are worth four pairs of sums.
-template <class Reduction, class V>
-HWY_INLINE void add_long_run(const Reduction& r, typename Reduction::cursor at,
+template <class Reduction, class Cursor, class V>
+HWY_INLINE void add_long_run(const Reduction& r, const lookahead<Cursor>& from,
                              std::int64_t n, V pivot, V& s, V& q) {
+  auto at = from.at;
   tag<typename Reduction::real> d;
   auto lanes = std::int64_t(hn::Lanes(d));
   auto size = std::size_t(lanes);
@@ -42,7 +61,7 @@ HWY_INLINE void add_long_run(const Reduction& r, typename Reduction::cursor at,
   auto q1 = s1, q2 = s1, q3 = s1;
   std::int64_t i = 0;
   for (; i + 4 * lanes <= n; i += 4 * lanes) {
-    r.fetch(at, i + fetch_distance, 4 * lanes);
+    r.fetch(from.ahead(i), i, 4 * lanes);
     r.template add<true>(d, at, i, size, pivot, s, q);
     r.template add<true>(d, at, i + lanes, size, pivot, s1, q1);
     r.template add<true>(d, at, i + 2 * lanes, size, pivot, s2, q2);
@@ -75,9 +94,9 @@ inline bool takes_new_pivot(std::int64_t before, std::int64_t previous) {
 /// Reduces one plane; `before` elements of the channel came before it, the
 /// last block of them `previous` elements after the first. Returns the latter
 /// for the next plane.
-template <class Reduction>
+template <class Reduction, class Cursor>
 std::int64_t
-reduce_long_plane(const Reduction& r, typename Reduction::cursor at,
+reduce_long_plane(const Reduction& r, const lookahead<Cursor>& from,
                   std::int64_t size, std::int64_t c, std::int64_t before,
                   std::int64_t previous, const slab_memory& memory) {
   using real = typename Reduction::real;
@@ -86,10 +105,10 @@ reduce_long_plane(const Reduction& r, typename Reduction::cursor at,
   for (std::int64_t i = 0; i < size;) {
     auto n = next_block(before, size - i, std::int64_t(hn::Lanes(d)));
     if (before == 0 || takes_new_pivot(before, previous))
-      pivot = r.pivot(memory, c, before, at + i);
+      pivot = r.pivot(memory, c, before, from.at + i);
     auto s = hn::Zero(d);
     auto q = hn::Zero(d);
-    add_long_run(r, at + i, n, hn::Set(d, pivot), s, q);
+    add_long_run(r, from + i, n, hn::Set(d, pivot), s, q);
     r.flush({memory.first, memory.second}, r.block(before, n), c, pivot,
             sum_of(d, s), sum_of(d, q));
     previous = before;
@@ -97,6 +116,15 @@ reduce_long_plane(const Reduction& r, typename Reduction::cursor at,
     i += n;
   }
   return previous;
+}
+
+/// The planes of a sample that belong to a task follow each other.
+template <class Reduction>
+lookahead<typename Reduction::cursor>
+lookahead_of(const Reduction& r, const walk& w, const reduce_task& task,
+             std::int64_t g, std::int64_t c) {
+  return {r.plane(g, c), (task.last_channel - c) * w.inner,
+          r.plane(g + 1, task.first_channel)};
 }
 
 template <class Reduction>
@@ -107,8 +135,8 @@ void reduce_long_planes(const Reduction& r, const walk& w,
   for (auto g = task.first_unit; g < task.last_unit; ++g) {
     std::int64_t last = 0;
     for (auto c = task.first_channel; c < task.last_channel; ++c)
-      last = reduce_long_plane(r, r.plane(g, c), w.inner, c, before, previous,
-                               memory);
+      last = reduce_long_plane(r, lookahead_of(r, w, task, g, c), w.inner, c,
+                               before, previous, memory);
     previous = last;
     before += w.inner;
   }
@@ -129,9 +157,9 @@ void add_short_planes(const Reduction& r, const walk& w,
     for (auto c = task.first_channel; c < task.last_channel; ++c) {
       auto s = g == first ? hn::Zero(d) : hn::LoadU(d, sums + c * stride);
       auto q = g == first ? hn::Zero(d) : hn::LoadU(d, products + c * stride);
-      auto at = r.plane(g, c);
-      r.fetch(at, fetch_distance, w.inner);
-      add_run(r, at, w.inner, hn::Set(d, pivots[c]), s, q);
+      auto from = lookahead_of(r, w, task, g, c);
+      r.fetch(from.ahead(0), 0, w.inner);
+      add_run(r, from.at, w.inner, hn::Set(d, pivots[c]), s, q);
       hn::StoreU(s, d, sums + c * stride);
       hn::StoreU(q, d, products + c * stride);
     }

@@ -59,9 +59,20 @@ const operation input_eval_op{"backward_input_eval", [](arguments& a) {
                                     a.parameters, a.mask, a.y, a.residual_grad);
                               }};
 
+const operation forward_op{
+    "batch_norm_forward", [](arguments& a) {
+      batch_norm_forward(a.run, a.x, a.options, {a.first, a.second, a.running},
+                         a.in, a.in, a.y, a.tail, a.scratch);
+    }};
+const operation backward_op{"batch_norm_backward", [](arguments& a) {
+                              batch_norm_backward(
+                                  a.run, a.dy, a.x, a.parameters, a.mask,
+                                  a.sums, a.y, a.residual_grad, a.scratch);
+                            }};
+
 const operation all_operations[] = {
-    batch_moments_op,  merge_op,  finalize_op, normalize_op,
-    normalize_eval_op, reduce_op, input_op,    input_eval_op};
+    batch_moments_op, merge_op, finalize_op,   normalize_op, normalize_eval_op,
+    reduce_op,        input_op, input_eval_op, forward_op,   backward_op};
 
 /// Breaks the arguments and expects the operation to refuse them.
 template <class Break>
@@ -136,8 +147,8 @@ TEST_CASE("every operation refuses a tensor that is none") {
     a.x = {};
     a.dy = {};
   };
-  for (const auto& op :
-       {batch_moments_op, normalize_op, normalize_eval_op, reduce_op})
+  for (const auto& op : {batch_moments_op, normalize_op, normalize_eval_op,
+                         reduce_op, forward_op, backward_op})
     refuses(op, errc::invalid_argument, "x", no_tensor);
   for (const auto& op : {input_op, input_eval_op})
     refuses(op, errc::invalid_argument, "dy", no_tensor);
@@ -282,6 +293,38 @@ TEST_CASE("the forward passes refuse what does not fit together") {
           [](auto& a) { a.parameters.inv_std = nullptr; });
   refuses(normalize_eval_op, errc::invalid_argument, "statistics.mean",
           [](auto& a) { a.statistics.mean = nullptr; });
+}
+
+TEST_CASE("the whole passes refuse what their steps refuse") {
+  for (const auto& op : {forward_op, backward_op})
+    refuses(op, errc::workspace_too_small, "scratch",
+            [](auto& a) { a.scratch.bytes = 64; });
+  const auto& forward = forward_op;
+  refuses(forward, errc::shape_mismatch, "y",
+          [](auto& a) { a.y = changed(a.y, other_shape); });
+  refuses(forward, errc::invalid_argument, "tail.mask",
+          [](auto& a) { a.tail.relu = false; });
+  refuses(forward, errc::invalid_argument, "options.momentum",
+          [](auto& a) { a.options.momentum = 2; });
+  refuses(forward, errc::invalid_argument, "statistics.mean",
+          [](auto& a) { a.first = nullptr; });
+  refuses(forward, errc::invalid_argument, "statistics.inv_std",
+          [](auto& a) { a.second = a.first; });
+  refuses(forward, errc::invalid_argument, "running",
+          [](auto& a) { a.running.var = a.scratch.data; });
+  refuses(forward, errc::invalid_argument, "weight",
+          [](auto& a) { a.in = moved(a.in, 2); });
+  const auto& backward = backward_op;
+  refuses(backward, errc::dtype_mismatch, "dy",
+          [](auto& a) { a.dy = changed(a.dy, other_type); });
+  refuses(backward, errc::shape_mismatch, "dx",
+          [](auto& a) { a.y = changed(a.y, other_format); });
+  refuses(backward, errc::invalid_argument, "out.sum_dy",
+          [](auto& a) { a.sums.sum_dy = nullptr; });
+  refuses(backward, errc::invalid_argument, "parameters.inv_std",
+          [](auto& a) { a.parameters.inv_std = nullptr; });
+  refuses(backward, errc::invalid_argument, "residual_grad",
+          [](auto& a) { a.residual_grad = a.y.data(); });
 }
 
 TEST_CASE("evaluation refuses statistics and epsilons that do not do") {

@@ -1,0 +1,189 @@
+#include "kernels/backend.hpp"
+#include "kernels/cpu/parallel.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <type_traits>
+
+namespace syncnorm::cpu {
+
+namespace {
+
+/// Inputs of at most this many bytes are still in a core's own cache after the
+/// first of two passes.
+constexpr std::int64_t kept_bytes = std::int64_t{1} << 20;
+
+template <class Void>
+Void* skip(Void* array, std::int64_t elements, dtype type) {
+  using byte =
+      std::conditional_t<std::is_const_v<Void>, const std::byte, std::byte>;
+  if (array == nullptr)
+    return nullptr;
+  return static_cast<byte*>(array) + elements * std::int64_t(size_of(type));
+}
+
+/// Some neighbouring channels, and their part of what belongs to all.
+struct channel_range {
+  std::int64_t first;
+  std::int64_t count;
+
+  [[nodiscard]] tensor_layout of(tensor_layout x) const {
+    x.shape.channels = count;
+    return x;
+  }
+
+  [[nodiscard]] const_tensor_view of(const const_tensor_view& x) const {
+    return {of(x.data(), x), of(x.layout())};
+  }
+
+  [[nodiscard]] tensor_view of(const tensor_view& x) const {
+    return {of(x.data(), x), of(x.layout())};
+  }
+
+  /// Of memory with the layout of `like`, whose channels come first.
+  template <class Void>
+  [[nodiscard]] Void* of(Void* data, const const_tensor_view& like) const {
+    return skip(data, first * like.shape().spatial, like.type());
+  }
+
+  /// Of an array with an element for each channel.
+  template <class Void>
+  [[nodiscard]] Void* of(Void* array, dtype type) const {
+    return skip(array, first, type);
+  }
+};
+
+/// What a whole pass does at a time: all channels or, where that keeps its
+/// inputs in a cache, some. Depends on the tensor only.
+class channel_blocks {
+public:
+  /// @param inputs  tensors that are read twice.
+  /// @param masked  words of the mask belong to more than one channel.
+  channel_blocks(const tensor_layout& x, std::int64_t inputs, bool masked)
+      : channels_{x.shape.channels},
+        width_{channels_} {
+    auto bytes = inputs * x.shape.per_channel() * std::int64_t(size_of(x.type));
+    if (x.format == memory_format::channels_first && x.shape.spatial > 1
+        && !masked && bytes > 0 && bytes <= kept_bytes)
+      width_ = std::clamp(kept_bytes / 2 / bytes, std::int64_t{1}, channels_);
+  }
+
+  [[nodiscard]] std::int64_t size() const {
+    return (channels_ + width_ - 1) / width_;
+  }
+
+  [[nodiscard]] channel_range operator[](std::int64_t i) const {
+    return {i * width_, std::min(width_, channels_ - i * width_)};
+  }
+
+private:
+  std::int64_t channels_;
+  std::int64_t width_;
+};
+
+/// Calls `body(run, range, scratch)` for each block, side by side where the
+/// caller supplies a way to; a block that is the only one is split itself.
+template <class Body>
+void for_blocks(const execution& run, const channel_blocks& blocks,
+                const workspace& scratch, const Body& body) {
+  if (blocks.size() == 1)
+    return body(run, blocks[0], scratch);
+  for_ranges(run, blocks.size(), [&](std::int64_t first, std::int64_t last) {
+    for (auto i = first; i < last; ++i) {
+      auto bytes = scratch.bytes / std::size_t(blocks.size()) / 64 * 64;
+      auto* memory = static_cast<std::byte*>(scratch.data);
+      body(execution{run.where}, blocks[i],
+           workspace{memory + std::size_t(i) * bytes, bytes});
+    }
+  });
+}
+
+/// Workspace of all blocks, of which one needs what `needed` says.
+template <class Needed>
+std::size_t workspace_of(const tensor_layout& x, const channel_blocks& blocks,
+                         const Needed& needed) {
+  auto one = needed(blocks[0].of(x));
+  return (one + 63) / 64 * 64 * std::size_t(blocks.size());
+}
+
+channel_blocks forward_blocks(const tensor_layout& x, bool masked) {
+  return {x, 1, masked};
+}
+
+channel_blocks backward_blocks(const tensor_layout& x, bool masked) {
+  return {x, 2, masked};
+}
+
+} // namespace
+
+std::size_t batch_norm_forward_workspace(const tensor_layout& x) {
+  auto of = [&](bool masked) {
+    return workspace_of(x, forward_blocks(x, masked),
+                        cpu::batch_moments_workspace);
+  };
+  return std::max(of(false), of(true));
+}
+
+void batch_norm_forward(const execution& run, const const_tensor_view& x,
+                        const finalize_options& options,
+                        const batch_statistics& statistics, const void* weight,
+                        const void* bias, const tensor_view& y,
+                        const fused_tail& tail, const workspace& scratch) {
+  auto blocks = forward_blocks(x.layout(), tail.mask != nullptr);
+  auto type = statistics_type(x.type());
+  auto pass = [&](const execution& how, const channel_range& some,
+                  const workspace& memory) {
+    auto* mean = some.of(statistics.mean, type);
+    auto* inv_std = some.of(statistics.inv_std, type);
+    running_view running{some.of(statistics.running.mean, type),
+                         some.of(statistics.running.var, type)};
+    moments_view moments{
+        x.shape().per_channel(), mean, inv_std, some.count, type, x.where()};
+    cpu::batch_moments(how, some.of(x), moments, memory);
+    cpu::finalize_moments(how, moments, options, mean, inv_std, running);
+    auto rest = tail;
+    rest.residual = some.of(tail.residual, y);
+    cpu::normalize(how, some.of(x),
+                   {.mean = mean,
+                    .spread = inv_std,
+                    .weight = some.of(weight, type),
+                    .bias = some.of(bias, type)},
+                   some.of(y), rest);
+  };
+  for_blocks(run, blocks, scratch, pass);
+}
+
+std::size_t batch_norm_backward_workspace(const tensor_layout& x) {
+  auto of = [&](bool masked) {
+    return workspace_of(x, backward_blocks(x, masked),
+                        cpu::backward_reduce_workspace);
+  };
+  return std::max(of(false), of(true));
+}
+
+void batch_norm_backward(const execution& run, const const_tensor_view& dy,
+                         const const_tensor_view& x,
+                         const channel_parameters& parameters,
+                         const std::uint8_t* mask, const backward_sums& out,
+                         const tensor_view& dx, void* residual_grad,
+                         const workspace& scratch) {
+  auto blocks = backward_blocks(x.layout(), mask != nullptr);
+  auto type = statistics_type(x.type());
+  auto pass = [&](const execution& how, const channel_range& some,
+                  const workspace& memory) {
+    channel_parameters channel{some.of(parameters.mean, type),
+                               some.of(parameters.inv_std, type),
+                               some.of(parameters.weight, type), nullptr};
+    backward_sums sums{some.of(out.sum_dy, type), some.of(out.sum_dy_xmu, type),
+                       some.of(out.weight_grad, type),
+                       some.of(out.bias_grad, type)};
+    cpu::backward_reduce(how, some.of(dy), some.of(x), channel, mask, sums,
+                         memory);
+    cpu::backward_input(how, some.of(dy), some.of(x), channel,
+                        {sums.sum_dy, sums.sum_dy_xmu, x.shape().per_channel()},
+                        mask, some.of(dx), some.of(residual_grad, dx));
+  };
+  for_blocks(run, blocks, scratch, pass);
+}
+
+} // namespace syncnorm::cpu
