@@ -1,0 +1,105 @@
+#include "config.hpp"
+
+#include "messages.hpp"
+
+#include <sstream>
+#include <stdexcept>
+
+namespace pipeline {
+
+namespace {
+
+// Members in CAF 0.17, member functions in 1.x.
+
+template <class Config>
+bool printed_help(const Config& x) {
+  if constexpr (requires { x.helptext_printed(); })
+    return x.helptext_printed();
+  else
+    return x.cli_helptext_printed;
+}
+
+template <class Config>
+std::string first_leftover(const Config& x) {
+  if constexpr (requires { x.remainder(); })
+    return x.remainder().empty() ? std::string{} : x.remainder()[0];
+  else
+    return x.remainder.empty() ? std::string{} : x.remainder[0];
+}
+
+} // namespace
+
+// [options]
+config::config() {
+  syncnorm::detail::add_types<caf::id_block::syncnorm, caf::id_block::pipeline>(
+      *this);
+  opt_group{custom_options_, "global"}
+      .add(input, "input",
+           "records: a file of IDX or CSV, - for CSV from "
+           "standard input")
+      .add(output, "output", "CSV file of the scores")
+      .add(state, "state",
+           "file of the statistics: read if it is there, "
+           "written at the end")
+      .add(mode_, "mode", "training, evaluation or online")
+      .add(devices_, "devices", "a slave actor each, e.g. cpu:0,cpu:1")
+      .add(source.batch_size, "batch", "records in a batch, over all slaves")
+      .add(source.in_flight, "in-flight", "batches on their way at a time")
+      .add(repeat, "repeat", "how many times to read a file of IDX")
+      .add(header, "header", "the first line of CSV is a heading")
+      .add(bad_records_, "bad-records",
+           "lines that are no records: refuse or skip")
+      .add(nan_, "nan", "records with NaN or infinity: refuse, skip or pass");
+}
+// [/options]
+
+bool config::read(int argc, char** argv) {
+  if (auto problem = parse(argc, argv); problem != caf::none)
+    throw std::runtime_error{caf::to_string(problem)
+                             + "; --help lists the options"};
+  if (printed_help(*this))
+    return false;
+  if (auto leftover = first_leftover(*this); !leftover.empty())
+    throw std::runtime_error{"unknown argument \"" + leftover
+                             + "\"; --help lists the options"};
+  if (input.empty())
+    throw std::runtime_error{"--input: expected a file, or - for standard "
+                             "input"};
+  if (source.batch_size < 1 || source.in_flight < 1)
+    throw std::runtime_error{"--batch, --in-flight: expected 1 or more"};
+  if (mode() == run_mode::evaluation && state.empty())
+    throw std::runtime_error{"--mode=evaluation: expected --state, the "
+                             "statistics to use"};
+  (void) policies();
+  (void) devices();
+  return true;
+}
+
+run_mode config::mode() const {
+  if (mode_ == "training")
+    return run_mode::training;
+  if (mode_ == "evaluation")
+    return run_mode::evaluation;
+  if (mode_ == "online")
+    return run_mode::online;
+  throw std::invalid_argument{"--mode: expected training, evaluation or "
+                              "online, got \""
+                              + mode_ + "\""};
+}
+
+record_policies config::policies() const {
+  return {parse_policy("bad-records", bad_records_, false),
+          parse_policy("nan", nan_, true)};
+}
+
+std::vector<syncnorm::device> config::devices() const {
+  std::vector<syncnorm::device> result;
+  std::istringstream list{devices_};
+  for (std::string word; std::getline(list, word, ',');)
+    result.push_back(syncnorm::parse_device(word));
+  if (result.empty())
+    throw std::invalid_argument{"--devices: expected one or more"};
+  return result;
+}
+
+} // namespace pipeline

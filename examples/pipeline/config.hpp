@@ -1,0 +1,52 @@
+#pragma once
+
+#include "records.hpp"
+#include "source.hpp"
+
+#include <syncnorm/batch_norm_options.hpp>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace pipeline {
+
+enum class run_mode : std::uint8_t {
+  /// Each batch with its own statistics, over all slaves.
+  training,
+  /// With saved statistics; nothing is learned.
+  evaluation,
+  /// With the statistics of everything seen so far.
+  online,
+};
+
+/// CAF's configuration with the pipeline's options, from the command line and a
+/// configuration file.
+class config : public caf::actor_system_config {
+public:
+  config();
+
+  /// Reads the command line.
+  /// @returns false if the help text was printed instead.
+  /// @throws std::runtime_error or std::invalid_argument in one line.
+  bool read(int argc, char** argv);
+
+  [[nodiscard]] run_mode mode() const;
+  [[nodiscard]] record_policies policies() const;
+  [[nodiscard]] std::vector<syncnorm::device> devices() const;
+
+  std::string input;
+  std::string output;
+  std::string state;
+  std::uint64_t repeat = 1;
+  bool header = false;
+  source_options source;
+
+private:
+  std::string mode_ = "online";
+  std::string devices_ = "cpu:0,cpu:1";
+  std::string bad_records_ = "refuse";
+  std::string nan_ = "refuse";
+};
+
+} // namespace pipeline

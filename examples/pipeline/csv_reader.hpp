@@ -1,0 +1,48 @@
+#pragma once
+
+#include "records.hpp"
+
+#include <cstdint>
+#include <istream>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace pipeline {
+
+/// Lines of numbers with commas between them. The first record tells how many
+/// features there are. Empty lines are no records.
+class csv_reader : public record_reader {
+public:
+  /// @param name   of the file, for errors.
+  /// @param header whether the first line is a heading.
+  /// @throws malformed_record if the first record is none.
+  csv_reader(std::unique_ptr<std::istream> input, std::string name,
+             bool header);
+
+  /// The same on a stream that outlives the reader.
+  csv_reader(std::istream& input, std::string name, bool header);
+
+  [[nodiscard]] std::int64_t features() const override;
+
+protected:
+  bool read(std::span<float> to) override;
+  [[nodiscard]] std::string place(std::size_t column) const override;
+
+private:
+  void open(bool header);
+
+  /// Goes to the next line that is not empty.
+  bool take_line();
+
+  std::unique_ptr<std::istream> owned_;
+  std::istream* input_;
+  std::string name_;
+  std::string line_;
+  std::uint64_t line_number_ = 0;
+  std::size_t features_ = 0;
+  /// The first record was looked at, but not read.
+  bool line_waits_ = false;
+};
+
+} // namespace pipeline

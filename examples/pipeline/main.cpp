@@ -1,0 +1,87 @@
+// pipeline: standardizes a stream of records by a pipeline of actors and gives
+// each record a score. It reads, scatters each batch among slave actors that
+// share the statistics of all of it, and writes "record,score" lines:
+//
+//   pipeline --input=digits.idx --devices=cpu:0,cpu:1 --output=scores.csv
+//   generate | pipeline --input=- --mode=online --state=seen.txt
+//
+// It prints what went in and out, and exits with 1 if the stream ended early.
+
+#include "config.hpp"
+#include "state_file.hpp"
+#include "stream.hpp"
+
+#include <cstdio>
+#include <exception>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <stdexcept>
+
+namespace {
+
+using namespace pipeline;
+
+std::shared_ptr<std::ostream> open_output(const std::string& file) {
+  if (file.empty())
+    return nullptr;
+  auto result = std::make_shared<std::ofstream>(file);
+  if (!*result)
+    throw std::runtime_error{file + ": cannot be written"};
+  return result;
+}
+
+void print(const totals& x, std::ostream& out) {
+  out << "records: " << x.records.delivered << " read, " << x.records_out
+      << " scored, " << x.records_lost << " lost, "
+      << x.records.skipped_malformed << " malformed and "
+      << x.records.skipped_not_finite << " not finite skipped, "
+      << x.records.passed_not_finite << " not finite passed on\n"
+      << "batches: " << x.batches << ", at most " << x.peak_in_flight
+      << " in flight; slaves started anew: " << x.recoveries << '\n';
+  if (!x.records.first_skipped.empty())
+    out << "first skipped: " << x.records.first_skipped << '\n';
+}
+
+int run(int argc, char** argv) {
+  syncnorm::detail::init_types<caf::id_block::syncnorm,
+                               caf::id_block::pipeline>();
+  config options;
+  if (!options.read(argc, argv))
+    return 0;
+  std::shared_ptr<record_reader> reader =
+      open_records(options.input, options.repeat, options.header);
+  reader->set_policies(options.policies());
+  auto scores = open_output(options.output);
+  caf::actor_system system{options};
+  // [modes]
+  auto mode = options.mode();
+  auto evaluation = mode == run_mode::evaluation;
+  syncnorm::batch_norm_options norm;
+  norm.name = "stream";
+  norm.channels = reader->features();
+  norm.affine = false;
+  norm.online =
+      evaluation ? holds_online_state(options.state) : mode == run_mode::online;
+  auto owned =
+      make_stages(system, norm, options.devices(), !evaluation, options.state);
+  auto result = run_stream(system, reader, options.source, std::move(owned),
+                           evaluation ? std::string{} : options.state, scores);
+  // [/modes]
+  print(result, std::cout);
+  if (result.failure.empty())
+    return 0;
+  std::cerr << "pipeline: " << result.failure << '\n';
+  return 1;
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& x) {
+    std::cerr << "pipeline: " << x.what() << '\n';
+    return 1;
+  }
+}

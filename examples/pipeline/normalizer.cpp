@@ -1,0 +1,183 @@
+#include "normalizer.hpp"
+
+#include <syncnorm/errors.hpp>
+
+#include <utility>
+
+namespace pipeline {
+
+namespace {
+
+using syncnorm::errc;
+
+constexpr int max_attempts = 3;
+
+/// Whether other slaves might do better: somebody died or was late. What is
+/// wrong with a batch stays wrong.
+bool worth_another_try(const caf::error& reason) {
+  auto code = syncnorm::code_of(reason);
+  return !code || *code == errc::participant_down || *code == errc::master_down
+         || *code == errc::stale || *code == errc::deadline_exceeded;
+}
+
+} // namespace
+
+normalizer::normalizer(caf::actor_config& config, supervisor_actor supervisor,
+                       source_actor source, stage_actor next)
+    : stage_actor::base{config},
+      supervisor_{std::move(supervisor)},
+      source_{std::move(source)},
+      next_{std::move(next)} {}
+
+void normalizer::on_exit() {
+  supervisor_ = nullptr;
+  source_ = nullptr;
+  next_ = nullptr;
+  slaves_.clear();
+}
+
+normalizer::behavior_type normalizer::make_behavior() {
+  // If one stage dies all do, and the sink tells the main thread.
+  link_to(next_);
+  link_to(source_);
+  link_to(supervisor_);
+  recovering_ = true;
+  syncnorm::detail::request(this, supervisor_, crew_atom_v)
+      .then([this](const crew& x) { take(x); },
+            [this](const caf::error& x) { give_up(syncnorm::describe(x)); });
+  return {
+      [this](batch_atom, batch& x) { take(x); },
+      [this](end_atom, const totals& x) {
+        end_ = x;
+        end_if_empty();
+      },
+  };
+}
+
+void normalizer::take(batch& x) {
+  if (!failure_.empty())
+    return lose(x);
+  window_.push_back(std::make_shared<job>(job{std::move(x), {}, 0, false}));
+  feed();
+}
+
+void normalizer::take(crew x) {
+  recovering_ = false;
+  broken_.reset();
+  slaves_ = std::move(x.slaves);
+  for (auto& at : window_)
+    if (!at->done())
+      at->fed = false;
+  if (x.redone)
+    *window_.front() = {window_.front()->in, {*x.redone}, 0, true};
+  settle();
+  feed();
+}
+
+void normalizer::feed() {
+  for (auto& at : window_)
+    if (!at->fed && !recovering_ && !broken_)
+      scatter(at);
+}
+
+// [scatter]
+void normalizer::scatter(const job_ptr& at) {
+  const auto& whole = at->in.parts[0];
+  auto samples = whole.view().shape().samples;
+  auto count = static_cast<std::int64_t>(slaves_.size());
+  at->fed = true;
+  at->missing = slaves_.size();
+  at->out.assign(slaves_.size(), {});
+  for (std::int64_t r = 0; r < count; ++r) {
+    auto first = samples * r / count;
+    auto last = samples * (r + 1) / count;
+    ask(at, static_cast<std::size_t>(r), whole.samples(first, last - first));
+  }
+}
+
+void normalizer::ask(const job_ptr& at, std::size_t slave,
+                     const syncnorm::shared_tensor& part) {
+  ++open_;
+  auto& to = slaves_[slave];
+  syncnorm::detail::request(this, to, syncnorm::forward_atom_v, part)
+      .then(
+          [this, at, slave, to](const syncnorm::shared_tensor& y,
+                                std::uint64_t ticket) {
+            --open_;
+            --at->missing;
+            at->out[slave] = y;
+            // Nobody comes back with this ticket for a backward pass.
+            if (ticket != 0)
+              syncnorm::detail::anon_send(to, syncnorm::forget_atom_v, ticket);
+            settle();
+          },
+          [this](const caf::error& reason) {
+            --open_;
+            if (!broken_)
+              broken_ = reason;
+            settle();
+          });
+}
+// [/scatter]
+
+void normalizer::settle() {
+  while (!window_.empty() && window_.front()->done()) {
+    auto& at = *window_.front();
+    attempts_ = 0;
+    syncnorm::detail::send(this, next_, batch_atom_v,
+                           batch{at.in.number, std::move(at.out)});
+    window_.pop_front();
+  }
+  if (broken_ && open_ == 0 && !recovering_)
+    recover();
+  end_if_empty();
+}
+
+void normalizer::recover() {
+  if (window_.empty() || !failure_.empty())
+    return;
+  if (!worth_another_try(*broken_) || ++attempts_ > max_attempts)
+    return give_up(syncnorm::describe(*broken_));
+  ++recoveries_;
+  recovering_ = true;
+  syncnorm::detail::request(this, supervisor_, recover_atom_v,
+                            window_.front()->in)
+      .then([this](const crew& x) { take(x); },
+            [this](const caf::error& x) { give_up(syncnorm::describe(x)); });
+}
+
+void normalizer::give_up(const std::string& why) {
+  failure_ = why;
+  for (const auto& at : window_)
+    lose(at->in);
+  window_.clear();
+  syncnorm::detail::send(this, source_, stop_atom_v, why);
+  end_if_empty();
+}
+
+void normalizer::lose(const batch& x) {
+  lost_ += static_cast<std::uint64_t>(x.parts[0].view().shape().samples);
+}
+
+void normalizer::end_if_empty() {
+  if (!end_ || !window_.empty() || recovering_)
+    return;
+  auto end = std::exchange(end_, std::nullopt).value();
+  end.recoveries = recoveries_;
+  end.records_lost += lost_;
+  if (!failure_.empty())
+    end.fail(failure_);
+  if (!end.failure.empty())
+    return syncnorm::detail::send(this, next_, end_atom_v, end);
+  auto pass_on = [this, end](const std::string& problem) mutable {
+    if (!problem.empty())
+      end.fail(problem);
+    syncnorm::detail::send(this, next_, end_atom_v, end);
+  };
+  syncnorm::detail::request(this, supervisor_, dismiss_atom_v)
+      .then(pass_on, [pass_on](const caf::error& x) mutable {
+        pass_on(syncnorm::describe(x));
+      });
+}
+
+} // namespace pipeline

@@ -1,0 +1,81 @@
+#include "records.hpp"
+
+#include "csv_reader.hpp"
+#include "idx_reader.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <iostream>
+
+namespace pipeline {
+
+bad_record_policy parse_policy(const std::string& option,
+                               const std::string& word, bool may_pass) {
+  if (word == "refuse")
+    return bad_record_policy::refuse;
+  if (word == "skip")
+    return bad_record_policy::skip;
+  if (may_pass && word == "pass")
+    return bad_record_policy::pass;
+  throw std::invalid_argument{
+      "--" + option + ": expected "
+      + (may_pass ? "refuse, skip or pass" : "refuse or skip") + ", got \""
+      + word + "\""};
+}
+
+bool record_reader::next(std::span<float> to) {
+  for (;;) {
+    try {
+      if (!read(to))
+        return false;
+    } catch (const malformed_record& x) {
+      if (policies_.malformed == bad_record_policy::refuse)
+        throw;
+      skip(counts_.skipped_malformed, x.what());
+      continue;
+    }
+    if (admit(to)) {
+      ++counts_.delivered;
+      return true;
+    }
+  }
+}
+
+bool record_reader::admit(std::span<const float> record) {
+  auto bad = std::ranges::find_if_not(record,
+                                      [](float x) { return std::isfinite(x); });
+  if (bad == record.end())
+    return true;
+  if (policies_.not_finite == bad_record_policy::pass) {
+    ++counts_.passed_not_finite;
+    return true;
+  }
+  auto column = static_cast<std::size_t>(bad - record.begin()) + 1;
+  auto why =
+      place(column) + ": expected a finite number, got " + std::to_string(*bad);
+  if (policies_.not_finite == bad_record_policy::refuse)
+    throw malformed_record{why};
+  skip(counts_.skipped_not_finite, why);
+  return false;
+}
+
+void record_reader::skip(std::uint64_t& counter, const std::string& why) {
+  ++counter;
+  if (counts_.first_skipped.empty())
+    counts_.first_skipped = why;
+}
+
+std::unique_ptr<record_reader> open_records(const std::string& path,
+                                            std::uint64_t repeat, bool header) {
+  if (path == "-")
+    return std::make_unique<csv_reader>(std::cin, "standard input", header);
+  auto file = std::make_unique<std::ifstream>(path, std::ios::binary);
+  if (!*file)
+    throw std::runtime_error{path + ": cannot be opened"};
+  if (idx_reader::accepts(*file))
+    return std::make_unique<idx_reader>(std::move(file), path, repeat);
+  return std::make_unique<csv_reader>(std::move(file), path, header);
+}
+
+} // namespace pipeline

@@ -1,0 +1,100 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+
+// Where records come from: rows of numbers, all of the same length.
+
+namespace pipeline {
+
+/// What to do with a record that cannot be used.
+enum class bad_record_policy : std::uint8_t {
+  /// The stream ends there, with an error.
+  refuse,
+  /// Left out and counted.
+  skip,
+  /// For NaN and infinity only: passed on and counted.
+  pass,
+};
+
+/// @throws std::invalid_argument, naming the option, for another word.
+bad_record_policy parse_policy(const std::string& option,
+                               const std::string& word, bool may_pass);
+
+struct record_policies {
+  /// Another number of features, or text where a number belongs.
+  bad_record_policy malformed = bad_record_policy::refuse;
+  /// NaN or an infinity.
+  bad_record_policy not_finite = bad_record_policy::refuse;
+};
+
+/// Every record of the input is in exactly one of the first three.
+struct record_counts {
+  std::uint64_t delivered = 0;
+  std::uint64_t skipped_malformed = 0;
+  std::uint64_t skipped_not_finite = 0;
+  /// Those of the delivered that hold a NaN or an infinity.
+  std::uint64_t passed_not_finite = 0;
+  /// What was wrong with the first one that was skipped.
+  std::string first_skipped;
+};
+
+/// A record that is none. The text names file, line and column.
+struct malformed_record : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// Reads records one after the other.
+class record_reader {
+public:
+  record_reader() = default;
+  record_reader(const record_reader&) = delete;
+  record_reader& operator=(const record_reader&) = delete;
+  virtual ~record_reader() = default;
+
+  /// Numbers in a record.
+  [[nodiscard]] virtual std::int64_t features() const = 0;
+
+  /// Reads the next record that the policies let through. Returns false at the
+  /// end.
+  /// @throws std::runtime_error for one that they refuse, or if the input
+  ///         cannot be read.
+  bool next(std::span<float> to);
+
+  [[nodiscard]] const record_counts& counts() const noexcept {
+    return counts_;
+  }
+
+  void set_policies(const record_policies& policies) {
+    policies_ = policies;
+  }
+
+protected:
+  /// Reads the next record, whatever its values. Returns false at the end.
+  /// @throws malformed_record for one that is none; the one after it can be
+  ///         read.
+  virtual bool read(std::span<float> to) = 0;
+
+  /// Where the record that was read last stands.
+  [[nodiscard]] virtual std::string place(std::size_t column) const = 0;
+
+private:
+  bool admit(std::span<const float> record);
+  void skip(std::uint64_t& counter, const std::string& why);
+
+  record_policies policies_;
+  record_counts counts_;
+};
+
+/// Opens `path`: IDX by its first bytes, else CSV; `-` is CSV from standard
+/// input.
+/// @param repeat how many times to read a file of IDX.
+/// @param header whether the first line of CSV is a heading.
+/// @throws std::runtime_error if it cannot be read.
+std::unique_ptr<record_reader> open_records(const std::string& path,
+                                            std::uint64_t repeat, bool header);
+
+} // namespace pipeline

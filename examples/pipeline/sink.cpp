@@ -1,0 +1,61 @@
+#include "sink.hpp"
+
+#include <utility>
+
+namespace pipeline {
+
+sink::sink(caf::actor_config& config, source_actor source,
+           std::shared_ptr<std::ostream> out,
+           std::shared_ptr<syncnorm::future_writer<shared_totals>> done)
+    : sink_actor::base{config},
+      source_{std::move(source)},
+      out_{std::move(out)},
+      done_{std::move(done)} {}
+
+void sink::on_exit() {
+  source_ = nullptr;
+  // Tells the one who waits, if the end has not come.
+  done_ = nullptr;
+}
+
+sink::behavior_type sink::make_behavior() {
+  return {
+      [this](scores_atom, std::uint64_t number,
+             const syncnorm::double_array& scores) { write(number, scores); },
+      [this](end_atom, const totals& x) { finish(x); },
+  };
+}
+
+void sink::write(std::uint64_t number, const syncnorm::double_array& scores) {
+  if (number != batches_++)
+    fail("sink: expected batch " + std::to_string(batches_ - 1) + ", got "
+         + std::to_string(number));
+  if (out_ && failure_.empty()) {
+    auto record = records_;
+    for (auto value : scores)
+      *out_ << record++ << ',' << value << '\n';
+    if (!*out_)
+      fail("the scores cannot be written");
+  }
+  (failure_.empty() ? records_ : lost_) += scores.size();
+  syncnorm::detail::send(this, source_, credit_atom_v);
+}
+
+void sink::fail(const std::string& why) {
+  if (!failure_.empty())
+    return;
+  failure_ = why;
+  syncnorm::detail::send(this, source_, stop_atom_v, why);
+}
+
+void sink::finish(totals x) {
+  if (out_ && failure_.empty() && !out_->flush())
+    failure_ = "the scores cannot be written";
+  if (!failure_.empty())
+    x.fail(failure_);
+  x.records_out = records_;
+  x.records_lost += lost_;
+  done_->put(std::make_shared<const totals>(std::move(x)));
+}
+
+} // namespace pipeline

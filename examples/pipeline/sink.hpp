@@ -1,0 +1,44 @@
+#pragma once
+
+#include "messages.hpp"
+
+#include <syncnorm/future_result.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <ostream>
+#include <string>
+
+namespace pipeline {
+
+/// What became of the stream, for the thread that waits.
+using shared_totals = std::shared_ptr<const totals>;
+
+/// Writes the scores, a line a record: its number, from 0, and its score. Spawn
+/// it detached: writing blocks its thread.
+class sink : public sink_actor::base {
+public:
+  /// @param out  null: only counts.
+  /// @param done told what became of the stream.
+  sink(caf::actor_config& config, source_actor source,
+       std::shared_ptr<std::ostream> out,
+       std::shared_ptr<syncnorm::future_writer<shared_totals>> done);
+
+  void on_exit() override;
+  behavior_type make_behavior() override;
+
+private:
+  void write(std::uint64_t number, const syncnorm::double_array& scores);
+  void finish(totals x);
+  void fail(const std::string& why);
+
+  source_actor source_;
+  std::shared_ptr<std::ostream> out_;
+  std::shared_ptr<syncnorm::future_writer<shared_totals>> done_;
+  std::uint64_t batches_ = 0;
+  std::uint64_t records_ = 0;
+  std::uint64_t lost_ = 0;
+  std::string failure_;
+};
+
+} // namespace pipeline

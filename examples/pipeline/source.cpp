@@ -1,0 +1,82 @@
+#include "source.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace pipeline {
+
+source::source(caf::actor_config& config, std::shared_ptr<record_reader> reader,
+               source_options options)
+    : source_actor::base{config},
+      reader_{std::move(reader)},
+      options_{options} {}
+
+// Handles in a ring, source to sink and back, would keep all of them alive.
+void source::on_exit() {
+  next_ = nullptr;
+}
+
+// [credit]
+source::behavior_type source::make_behavior() {
+  return {
+      [this](start_atom, const caf::actor& next) {
+        next_ = caf::actor_cast<stage_actor>(next);
+        produce();
+      },
+      [this](credit_atom) {
+        --on_their_way_;
+        produce();
+      },
+      [this](stop_atom, const std::string& why) { finish(why); },
+  };
+}
+
+void source::produce() {
+  while (!ended_ && on_their_way_ < options_.in_flight) {
+    auto next = read_batch();
+    if (next.parts.empty())
+      return;
+    ++on_their_way_;
+    ++totals_.batches;
+    totals_.peak_in_flight = std::max(totals_.peak_in_flight, on_their_way_);
+    syncnorm::detail::send(this, next_, batch_atom_v, std::move(next));
+    // What was read before a record that is refused still goes out.
+    if (!totals_.failure.empty())
+      finish({});
+  }
+}
+// [/credit]
+
+batch source::read_batch() {
+  std::array sizes{options_.batch_size, reader_->features()};
+  auto layout = syncnorm::make_layout(syncnorm::dtype::float32, sizes);
+  syncnorm::tensor_memory memory{layout};
+  auto* row = static_cast<float*>(memory.view().data());
+  auto width = static_cast<std::size_t>(reader_->features());
+  std::int64_t records = 0;
+  try {
+    while (records < options_.batch_size && reader_->next({row, width})) {
+      row += width;
+      ++records;
+    }
+  } catch (const std::exception& x) {
+    totals_.fail(x.what());
+  }
+  if (records == 0) {
+    finish({});
+    return {};
+  }
+  return {totals_.batches, {memory.share().samples(0, records)}};
+}
+
+void source::finish(const std::string& failure) {
+  if (std::exchange(ended_, true))
+    return;
+  if (!failure.empty())
+    totals_.fail(failure);
+  totals_.records = reader_->counts();
+  syncnorm::detail::send(this, next_, end_atom_v, totals_);
+}
+
+} // namespace pipeline

@@ -1,0 +1,182 @@
+#include "state_file.hpp"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <span>
+#include <sstream>
+#include <stdexcept>
+#include <string_view>
+#include <type_traits>
+#include <variant>
+#include <vector>
+
+namespace pipeline {
+
+namespace {
+
+constexpr std::string_view heading = "syncnorm-state 1";
+constexpr std::string_view last_line = "end";
+
+/// The words of each array, by its name.
+using saved_arrays = std::map<std::string, std::vector<std::string>>;
+
+[[noreturn]] void fail(const std::string& file, const std::string& what) {
+  throw std::runtime_error{file + ": " + what};
+}
+
+std::string to_word(double x) {
+  char buffer[40];
+  std::snprintf(buffer, sizeof(buffer), "%a", x);
+  return buffer;
+}
+
+std::string to_word(std::int64_t x) {
+  return std::to_string(x);
+}
+
+template <class T>
+T from_word(const std::string& file, const std::string& name,
+            const std::string& word) {
+  T result{};
+  const auto* end = word.c_str() + word.size();
+  const char* stop = nullptr;
+  if constexpr (std::is_integral_v<T>) {
+    stop = std::from_chars(word.c_str(), end, result).ptr;
+  } else {
+    char* at = nullptr;
+    result = static_cast<T>(std::strtod(word.c_str(), &at));
+    stop = at;
+  }
+  if (stop != end || (std::is_integral_v<T> && result < 0))
+    fail(file, name + ": expected a number, got \"" + word + "\"");
+  return result;
+}
+
+std::string to_text(syncnorm::batch_norm_replica& replica) {
+  std::ostringstream out;
+  out << heading << '\n';
+  for (const auto& array : replica.state())
+    std::visit(
+        [&]<class T>(std::span<T> values) {
+          using number =
+              std::conditional_t<std::is_integral_v<T>, std::int64_t, double>;
+          out << array.name << ' ' << values.size();
+          for (auto value : values)
+            out << ' ' << to_word(static_cast<number>(value));
+          out << '\n';
+        },
+        array.values);
+  out << last_line << '\n';
+  return out.str();
+}
+
+saved_arrays parse(const std::string& file) {
+  std::ifstream in{file};
+  std::string line;
+  if (!std::getline(in, line))
+    fail(file, "cannot be read");
+  if (line != heading)
+    fail(file, "expected a saved state, \"" + std::string{heading} + "\"");
+  saved_arrays result;
+  while (std::getline(in, line) && line != last_line) {
+    std::istringstream words{line};
+    std::string name, word;
+    std::size_t size = 0;
+    words >> name >> size;
+    auto& array = result[name];
+    while (words >> word)
+      array.push_back(word);
+    if (array.size() != size)
+      fail(file, name + ": damaged: " + std::to_string(size)
+                     + " elements announced, " + std::to_string(array.size())
+                     + " found");
+  }
+  if (line != last_line)
+    fail(file, "damaged: it ends early");
+  return result;
+}
+
+/// Runs `f(words, values)` for each array of the replica.
+template <class F>
+void for_each_array(const std::string& file, const saved_arrays& saved,
+                    syncnorm::batch_norm_replica& replica, F f) {
+  for (const auto& array : replica.state()) {
+    auto i = saved.find(array.name);
+    if (i == saved.end())
+      fail(file,
+           "has no array " + array.name + ": it was saved in another mode");
+    std::visit([&](auto values) { f(array.name, i->second, values); },
+               array.values);
+  }
+}
+
+int write_and_flush(const std::string& file, std::string_view text) {
+  int out =
+      ::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (out < 0)
+    return errno;
+  int code = 0;
+  while (code == 0 && !text.empty()) {
+    auto n = ::write(out, text.data(), text.size());
+    if (n >= 0)
+      text.remove_prefix(static_cast<std::size_t>(n));
+    else if (errno != EINTR)
+      code = errno;
+  }
+  if (code == 0 && ::fsync(out) != 0)
+    code = errno;
+  ::close(out);
+  return code;
+}
+
+} // namespace
+
+void save_state(const std::string& file,
+                syncnorm::batch_norm_replica& replica) {
+  auto temporary = file + ".tmp";
+  auto code = write_and_flush(temporary, to_text(replica));
+  if (code == 0 && std::rename(temporary.c_str(), file.c_str()) != 0)
+    code = errno;
+  if (code == 0)
+    return;
+  ::unlink(temporary.c_str());
+  fail(file, std::string{"cannot be written: "} + std::strerror(code));
+}
+
+void load_state(const std::string& file,
+                syncnorm::batch_norm_replica& replica) {
+  auto saved = parse(file);
+  // All is read before anything is overwritten.
+  for_each_array(file, saved, replica,
+                 [&]<class T>(const std::string& name, const auto& words,
+                              std::span<T> values) {
+                   if (words.size() != values.size())
+                     fail(file, name + ": expected "
+                                    + std::to_string(values.size())
+                                    + " elements, one a channel, got "
+                                    + std::to_string(words.size()));
+                   for (const auto& word : words)
+                     (void) from_word<T>(file, name, word);
+                 });
+  for_each_array(file, saved, replica,
+                 [&]<class T>(const std::string& name, const auto& words,
+                              std::span<T> values) {
+                   for (std::size_t i = 0; i < values.size(); ++i)
+                     values[i] = from_word<T>(file, name, words[i]);
+                 });
+}
+
+bool holds_online_state(const std::string& file) {
+  return parse(file).contains("running_m2");
+}
+
+} // namespace pipeline

@@ -1,0 +1,57 @@
+#include "tests/pipeline/live_memory.hpp"
+
+#include <malloc.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdlib>
+#include <new>
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+
+namespace pipeline::test {
+
+const bool counts_live_memory = false;
+
+std::int64_t live_memory() {
+  return 0;
+}
+
+} // namespace pipeline::test
+
+#else
+
+namespace {
+
+std::atomic<std::int64_t> live = 0;
+
+} // namespace
+
+void* operator new(std::size_t size) {
+  auto* block = std::malloc(size);
+  if (block == nullptr)
+    throw std::bad_alloc{};
+  live += static_cast<std::int64_t>(malloc_usable_size(block));
+  return block;
+}
+
+void operator delete(void* block) noexcept {
+  live -= static_cast<std::int64_t>(malloc_usable_size(block));
+  std::free(block);
+}
+
+void operator delete(void* block, std::size_t) noexcept {
+  operator delete(block);
+}
+
+namespace pipeline::test {
+
+const bool counts_live_memory = true;
+
+std::int64_t live_memory() {
+  return live;
+}
+
+} // namespace pipeline::test
+
+#endif

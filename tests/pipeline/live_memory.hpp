@@ -1,0 +1,13 @@
+#pragma once
+
+#include <cstdint>
+
+namespace pipeline::test {
+
+/// False under sanitizers, which bring allocation functions of their own.
+extern const bool counts_live_memory;
+
+/// Bytes that this program has allocated and not freed, by `new`.
+[[nodiscard]] std::int64_t live_memory();
+
+} // namespace pipeline::test

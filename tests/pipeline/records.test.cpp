@@ -1,0 +1,193 @@
+#include "csv_reader.hpp"
+#include "idx_reader.hpp"
+#include "state_file.hpp"
+
+#include "tests/pipeline/support.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+using namespace pipeline;
+using namespace pipeline::test;
+
+namespace {
+
+using rows = std::vector<std::vector<float>>;
+
+struct reading {
+  rows records;
+  record_counts counts;
+  std::string failure;
+};
+
+reading read_all(record_reader& reader, record_policies policies = {}) {
+  reader.set_policies(policies);
+  reading result;
+  std::vector<float> row(static_cast<std::size_t>(reader.features()));
+  try {
+    while (reader.next(row))
+      result.records.push_back(row);
+  } catch (const std::exception& x) {
+    result.failure = x.what();
+  }
+  result.counts = reader.counts();
+  return result;
+}
+
+reading read_csv(const std::string& text, record_policies policies = {},
+                 bool header = false) {
+  csv_reader reader{std::make_unique<std::istringstream>(text), "in.csv",
+                    header};
+  return read_all(reader, policies);
+}
+
+constexpr record_policies skip_all{bad_record_policy::skip,
+                                   bad_record_policy::skip};
+
+} // namespace
+
+TEST_CASE("CSV: a record a line, with blanks, carriage returns, empty lines "
+          "and a heading") {
+  auto got = read_csv("a,b\n1, 2.5\r\n\n -3e1 ,4\n5,6", {}, true);
+  CHECK(got.failure.empty());
+  CHECK(got.records == rows{{1, 2.5}, {-30, 4}, {5, 6}});
+  CHECK(got.counts.delivered == 3);
+}
+
+TEST_CASE("CSV: text where a number belongs, and another number of features, "
+          "are refused with file, line and column") {
+  auto got = read_csv("1,2\n3,4x\n5,6\n");
+  CHECK(got.failure
+        == "in.csv, line 2, column 2: expected a number, got \"4x\"");
+  CHECK(got.counts.delivered == 1);
+  CHECK(read_csv("1,2\n,4\n").failure
+        == "in.csv, line 2, column 1: expected a number, got \"\"");
+  CHECK(read_csv("1,1e99\n").failure
+        == "in.csv, line 1, column 2: expected a number, got \"1e99\"");
+  CHECK(read_csv("1,2\n\n3,4,5\n").failure
+        == "in.csv, line 3: expected 2 features, got 3");
+  CHECK(read_csv("1,2\n3\n").failure
+        == "in.csv, line 2: expected 2 features, got 1");
+  CHECK_THROWS_WITH(read_csv("\n"), "in.csv: expected records, found none");
+}
+
+TEST_CASE("records that are skipped are counted by what is wrong with them") {
+  auto got = read_csv("1,2\nx,2\n3\nnan,4\n5,inf\n6,7\n", skip_all);
+  CHECK(got.failure.empty());
+  CHECK(got.records == rows{{1, 2}, {6, 7}});
+  CHECK(got.counts.delivered == 2);
+  CHECK(got.counts.skipped_malformed == 2);
+  CHECK(got.counts.skipped_not_finite == 2);
+  CHECK(got.counts.passed_not_finite == 0);
+  CHECK(got.counts.first_skipped
+        == "in.csv, line 2, column 1: expected a number, got \"x\"");
+}
+
+TEST_CASE("a NaN is refused, or passed on and counted, as the policy says") {
+  CHECK(read_csv("1,2\n3,nan\n").failure
+        == "in.csv, line 2, column 2: expected a finite number, got nan");
+  auto got = read_csv("1,2\n3,nan\n",
+                      {bad_record_policy::refuse, bad_record_policy::pass});
+  CHECK(got.failure.empty());
+  CHECK(got.counts.delivered == 2);
+  CHECK(got.counts.passed_not_finite == 1);
+  REQUIRE(got.records.size() == 2);
+  CHECK(std::isnan(got.records[1][1]));
+  CHECK_THROWS_WITH(parse_policy("nan", "drop", true),
+                    "--nan: expected refuse, skip or pass, got \"drop\"");
+  CHECK_THROWS_AS(parse_policy("bad-records", "pass", false),
+                  std::invalid_argument);
+}
+
+TEST_CASE("IDX: every image of the bundled digits, as often as asked") {
+  auto reader = open_records(digits, 2, false);
+  CHECK(reader->features() == 64);
+  auto got = read_all(*reader);
+  CHECK(got.failure.empty());
+  REQUIRE(got.records.size() == 2 * 360);
+  CHECK(got.records[5] == got.records[365]);
+  // The pixels as the file has them, behind 16 bytes of head.
+  std::ifstream file{digits, std::ios::binary};
+  std::string bytes{std::istreambuf_iterator<char>{file}, {}};
+  for (std::size_t i = 0; i < 64; ++i)
+    CHECK(got.records[359][i]
+          == static_cast<float>(
+              static_cast<unsigned char>(bytes[16 + 359 * 64 + i])));
+}
+
+TEST_CASE("IDX: a file that is too short, or has no size, is refused") {
+  using namespace std::string_literals;
+  auto open = [](const std::string& bytes) {
+    return idx_reader{std::make_unique<std::istringstream>(bytes), "x.idx", 1};
+  };
+  auto head = "\0\0\x08\x03\0\0\0\2\0\0\0\1\0\0\0\2"s;
+  auto reader = open(head + "ab" + "c");
+  auto got = read_all(reader);
+  CHECK(got.records == rows{{97, 98}});
+  CHECK(got.failure == "x.idx: expected 2 images, the file ends in image 2");
+  CHECK_THROWS_WITH(open(head.substr(0, 12) + "\0\0\0\0"s),
+                    "x.idx: expected images of 1 to 16384 rows and columns, "
+                    "got 1 x 0");
+  CHECK_THROWS_WITH(open_records("/nowhere", 1, false),
+                    "/nowhere: cannot be opened");
+}
+
+// -- saved statistics ---------------------------------------------------------
+
+TEST_CASE("saved statistics come back with the same bits, and are refused "
+          "whole if they do not fit") {
+  scratch_file file{"state"};
+  syncnorm::batch_norm_replica first{stream_options(2, true)};
+  for (const auto& array : first.state())
+    std::visit(
+        [](auto values) {
+          for (auto& x : values)
+            x = static_cast<std::decay_t<decltype(x)>>(x == 0 ? 1e16 / 3
+                                                              : 1.0 / 3);
+        },
+        array.values);
+  save_state(file.name, first);
+  CHECK(holds_online_state(file.name));
+  CHECK(!std::filesystem::exists(file.name + ".tmp"));
+  syncnorm::batch_norm_replica second{stream_options(2, true)};
+  load_state(file.name, second);
+  CHECK(state_of(second) == state_of(first));
+
+  syncnorm::batch_norm_replica wide{stream_options(3, true)};
+  auto before = state_of(wide);
+  CHECK_THROWS_WITH(load_state(file.name, wide),
+                    (file.name
+                     + ": running_mean: expected 3 elements, one a channel, "
+                       "got 2")
+                        .c_str());
+  syncnorm::batch_norm_replica batchwise{stream_options(2, false)};
+  CHECK_THROWS_WITH(load_state(file.name, batchwise),
+                    (file.name
+                     + ": has no array running_var: it was saved in another "
+                       "mode")
+                        .c_str());
+  CHECK(state_of(wide) == before);
+}
+
+TEST_CASE("a damaged file of statistics is refused, wherever it is cut, and "
+          "one that cannot be written leaves the old one") {
+  scratch_file file{"state"};
+  syncnorm::batch_norm_replica replica{stream_options(2, true)};
+  save_state(file.name, replica);
+  auto text = content(file.name);
+  auto before = state_of(replica);
+  for (std::size_t size = 0; size + 1 < text.size(); ++size) {
+    std::ofstream{file.name} << text.substr(0, size);
+    CHECK_THROWS_AS(load_state(file.name, replica), std::runtime_error);
+  }
+  auto at = text.find("0x");
+  std::ofstream{file.name} << text.substr(0, at) << "oops"
+                           << text.substr(text.find_first_of(" \n", at));
+  CHECK_THROWS_AS(load_state(file.name, replica), std::runtime_error);
+  CHECK(state_of(replica) == before);
+  CHECK_THROWS_AS(save_state("/nowhere/state", replica), std::runtime_error);
+}

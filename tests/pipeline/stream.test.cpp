@@ -1,0 +1,459 @@
+#include "stream.hpp"
+
+#include "normalizer.hpp"
+#include "sink.hpp"
+
+#include "tests/pipeline/live_memory.hpp"
+#include "tests/pipeline/support.hpp"
+
+#include <syncnorm/future_result.hpp>
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <functional>
+#include <set>
+#include <sstream>
+
+using namespace pipeline;
+using namespace pipeline::test;
+
+namespace {
+
+// -- records ------------------------------------------------------------------
+
+/// Value of a feature of a record: any fixed function without a pattern.
+float value_at(std::uint64_t record, std::size_t feature) {
+  auto x = (record * 64 + feature + 1) * 0x9e3779b97f4a7c15U;
+  x ^= x >> 29;
+  return static_cast<float>(x % 1000) / 100 + static_cast<float>(feature);
+}
+
+class counting_reader : public record_reader {
+public:
+  counting_reader(std::int64_t features, std::uint64_t records)
+      : features_{features},
+        records_{records} {}
+
+  [[nodiscard]] std::int64_t features() const override {
+    return features_;
+  }
+
+protected:
+  bool read(std::span<float> to) override {
+    if (record_ == records_)
+      return false;
+    for (std::size_t i = 0; i < to.size(); ++i)
+      to[i] = value_at(record_, i);
+    ++record_;
+    return true;
+  }
+
+  [[nodiscard]] std::string place(std::size_t) const override {
+    return "record " + std::to_string(record_);
+  }
+
+private:
+  std::int64_t features_;
+  std::uint64_t records_;
+  std::uint64_t record_ = 0;
+};
+
+// -- the stage behind ---------------------------------------------------------
+
+struct collected {
+  std::vector<std::uint64_t> numbers;
+  std::vector<float> values;
+  /// Batches that were here without having been given credit for, at most.
+  std::uint64_t peak = 0;
+  totals end;
+};
+
+/// Stands for score and sink: keeps what comes, and kills slaves as told.
+class collector : public stage_actor::base {
+public:
+  struct options {
+    /// The batches at which a slave is killed, one after the other.
+    std::set<std::uint64_t> kill_at;
+    /// Gives credit only when so many batches have come.
+    std::uint64_t hold = 1;
+    bool keep_values = true;
+    std::function<void(std::uint64_t)> watch = [](std::uint64_t) {};
+  };
+
+  using done_writer = syncnorm::future_writer<std::shared_ptr<collected>>;
+
+  collector(caf::actor_config& config, source_actor source,
+            supervisor_actor supervisor, options given,
+            std::shared_ptr<done_writer> done)
+      : stage_actor::base{config},
+        source_{std::move(source)},
+        supervisor_{std::move(supervisor)},
+        options_{std::move(given)},
+        done_{std::move(done)} {}
+
+  void on_exit() override {
+    source_ = nullptr;
+    supervisor_ = nullptr;
+    done_ = nullptr;
+  }
+
+  behavior_type make_behavior() override {
+    return {
+        [this](batch_atom, const batch& x) { take(x); },
+        [this](end_atom, const totals& x) {
+          result_->end = x;
+          done_->put(result_);
+        },
+    };
+  }
+
+private:
+  void take(const batch& x) {
+    options_.watch(x.number);
+    if (options_.keep_values) {
+      result_->numbers.push_back(x.number);
+      for (const auto& part : x.parts) {
+        const auto* data = static_cast<const float*>(part.view().data());
+        result_->values.insert(result_->values.end(), data,
+                               data + part.view().size());
+      }
+    }
+    result_->peak = std::max(result_->peak, ++held_);
+    if (held_ == options_.hold)
+      for (; held_ > 0; --held_)
+        syncnorm::detail::send(this, source_, credit_atom_v);
+    if (options_.kill_at.contains(x.number))
+      kill_next();
+  }
+
+  void kill_next() {
+    syncnorm::detail::request(this, supervisor_, crew_atom_v)
+        .then([this](const crew& x) {
+          caf::anon_send_exit(x.slaves[victim_++ % x.slaves.size()],
+                              caf::exit_reason::kill);
+        });
+  }
+
+  source_actor source_;
+  supervisor_actor supervisor_;
+  options options_;
+  std::shared_ptr<done_writer> done_;
+  std::shared_ptr<collected> result_ = std::make_shared<collected>();
+  std::uint64_t held_ = 0;
+  std::size_t victim_ = 0;
+};
+
+// -- a run --------------------------------------------------------------------
+
+struct run_options {
+  std::int64_t features = 5;
+  std::uint64_t records = 500;
+  std::size_t slaves = 3;
+  bool online = true;
+  bool training = true;
+  std::string state_file = {};
+  source_options source{.batch_size = 7, .in_flight = 4};
+  collector::options behind = {};
+};
+
+std::vector<syncnorm::device> cpus(std::size_t count) {
+  std::vector<syncnorm::device> result;
+  for (std::size_t i = 0; i < count; ++i)
+    result.push_back(
+        {syncnorm::device_type::cpu, static_cast<std::int32_t>(i)});
+  return result;
+}
+
+collected run(caf::actor_system& system, const run_options& options,
+              std::int64_t channels = 0) {
+  auto reader =
+      std::make_shared<counting_reader>(options.features, options.records);
+  auto owned =
+      make_stages(system,
+                  stream_options(channels == 0 ? options.features : channels,
+                                 options.online),
+                  cpus(options.slaves), options.training, options.state_file);
+  auto done =
+      std::make_shared<syncnorm::future_result<std::shared_ptr<collected>>>();
+  auto writer = std::make_shared<collector::done_writer>(done);
+  auto first = system.spawn<source, caf::detached>(reader, options.source);
+  auto keeper = system.spawn<supervisor, caf::detached>(
+      std::move(owned), options.training ? options.state_file : "");
+  auto behind =
+      system.spawn<collector>(first, keeper, options.behind, std::move(writer));
+  auto scatter = system.spawn<normalizer>(keeper, first, behind);
+  syncnorm::detail::anon_send(first, start_atom_v,
+                              caf::actor_cast<caf::actor>(scatter));
+  auto result = done->get();
+  caf::anon_send_exit(scatter, caf::exit_reason::user_shutdown);
+  REQUIRE(static_cast<bool>(result));
+  return **result;
+}
+
+/// What a plain loop makes of the records: mean and variance of the batch, or
+/// of all so far.
+std::vector<double> truth(const run_options& options) {
+  auto batch_size = static_cast<std::uint64_t>(options.source.batch_size);
+  std::vector<double> result;
+  for (std::uint64_t first = 0; first < options.records; first += batch_size) {
+    auto last = std::min(first + batch_size, options.records);
+    auto from = options.online ? 0 : first;
+    auto width = static_cast<std::size_t>(options.features);
+    std::vector<double> mean(width), var(width);
+    auto n = static_cast<double>(last - from);
+    for (auto i = from; i < last; ++i)
+      for (std::size_t c = 0; c < width; ++c)
+        mean[c] += value_at(i, c) / n;
+    for (auto i = from; i < last; ++i)
+      for (std::size_t c = 0; c < width; ++c)
+        var[c] += std::pow(value_at(i, c) - mean[c], 2) / n;
+    for (auto i = first; i < last; ++i)
+      for (std::size_t c = 0; c < width; ++c)
+        result.push_back((value_at(i, c) - mean[c]) / std::sqrt(var[c] + 1e-5));
+  }
+  return result;
+}
+
+void check_complete(const run_options& options, const collected& got) {
+  CHECK(got.end.failure.empty());
+  CHECK(got.end.records.delivered == options.records);
+  CHECK(got.end.records_lost == 0);
+  CHECK(got.end.batches == got.numbers.size());
+  for (std::size_t i = 0; i < got.numbers.size(); ++i)
+    REQUIRE(got.numbers[i] == i);
+}
+
+template <class Values>
+void check_near(const std::vector<float>& got, const Values& want) {
+  REQUIRE(got.size() == want.size());
+  // The tolerance of float32 over batches of this size.
+  for (std::size_t i = 0; i < got.size(); ++i)
+    if (!(std::abs(got[i] - want[i]) <= 2e-5 * (1 + std::abs(want[i]))))
+      FAIL_CHECK("element " << i << ": got " << got[i] << ", want " << want[i]);
+}
+
+} // namespace
+
+TEST_CASE_FIXTURE(pipeline_fixture, "any number of slaves gives what a plain "
+                                    "loop gives, in order, in every mode") {
+  for (bool online : {true, false})
+    for (std::size_t slaves : {1, 2, 4, 9}) {
+      CAPTURE(online);
+      CAPTURE(slaves);
+      run_options options{.slaves = slaves, .online = online};
+      auto got = run(system, options);
+      check_complete(options, got);
+      check_near(got.values, truth(options));
+    }
+}
+
+TEST_CASE_FIXTURE(pipeline_fixture, "a stream cut in two, with the statistics "
+                                    "saved between, ends as one stream, and "
+                                    "evaluation uses them and saves nothing") {
+  scratch_file file{"resumed"};
+  run_options half{.records = 70, .state_file = file.name};
+  check_complete(half, run(system, half));
+  // The same records again, so that the whole is known.
+  auto resumed = run(system, half);
+  check_complete(half, resumed);
+  auto text = content(file.name);
+  syncnorm::batch_norm_replica replica{stream_options(5, true)};
+  std::vector<double> sum(5), squares(5);
+  for (std::uint64_t i = 0; i < 70; ++i)
+    for (std::size_t c = 0; c < 5; ++c)
+      sum[c] += value_at(i, c) / 70;
+  for (std::uint64_t i = 0; i < 70; ++i)
+    for (std::size_t c = 0; c < 5; ++c)
+      squares[c] += std::pow(value_at(i, c) - sum[c], 2) / 70;
+  auto evaluation = half;
+  evaluation.training = false;
+  auto got = run(system, evaluation);
+  check_complete(evaluation, got);
+  std::vector<double> want;
+  for (std::uint64_t i = 0; i < 70; ++i)
+    for (std::size_t c = 0; c < 5; ++c)
+      want.push_back((value_at(i, c) - sum[c]) / std::sqrt(squares[c] + 1e-5));
+  check_near(got.values, want);
+  CHECK(content(file.name) == text);
+  CHECK(text.find("num_elements_tracked 1 140\n") != std::string::npos);
+}
+
+TEST_CASE_FIXTURE(pipeline_fixture, "slaves that die under load are started "
+                                    "anew: nothing is lost, and the statistics "
+                                    "have the same bits as without") {
+  for (bool online : {true, false})
+    for (std::size_t slaves : {1, 3}) {
+      CAPTURE(online);
+      CAPTURE(slaves);
+      scratch_file quiet{"quiet"}, shaken{"shaken"};
+      run_options options{
+          .slaves = slaves, .online = online, .state_file = quiet.name};
+      auto want = run(system, options);
+      options.state_file = shaken.name;
+      options.behind.kill_at = {2, 11, 20, 29, 38, 47};
+      auto got = run(system, options);
+      check_complete(options, got);
+      CHECK(got.end.recoveries >= 1);
+      check_near(got.values, want.values);
+      CHECK(content(shaken.name) == content(quiet.name));
+    }
+}
+
+TEST_CASE_FIXTURE(pipeline_fixture, "a sink that is slower than the source "
+                                    "holds it back") {
+  for (std::uint64_t bound : {1, 3, 8}) {
+    run_options options;
+    options.source.in_flight = bound;
+    options.behind.hold = bound;
+    auto got = run(system, options);
+    check_complete(options, got);
+    CHECK(got.peak == bound);
+    CHECK(got.end.peak_in_flight == bound);
+  }
+}
+
+TEST_CASE_FIXTURE(pipeline_fixture, "what the slaves refuse ends the stream "
+                                    "with their error, and is counted") {
+  run_options options;
+  auto got = run(system, options, 6);
+  CHECK(got.end.failure.find("expected 6 channels") != std::string::npos);
+  CHECK(got.values.empty());
+  CHECK(got.end.records.delivered > 0);
+  CHECK(got.end.records_lost == got.end.records.delivered);
+  CHECK(got.end.recoveries == 0);
+}
+
+namespace {
+
+/// Takes so many bytes and no more.
+class full_disk : public std::streambuf {
+public:
+  explicit full_disk(int room) : room_{room} {}
+
+protected:
+  int_type overflow(int_type c) override {
+    return room_-- > 0 ? c : traits_type::eof();
+  }
+
+private:
+  int room_;
+};
+
+struct full_stream : std::ostream {
+  explicit full_stream(int room) : std::ostream{nullptr}, disk{room} {
+    rdbuf(&disk);
+  }
+
+  full_disk disk;
+};
+
+totals run_whole(caf::actor_system& system,
+                 std::shared_ptr<record_reader> reader,
+                 std::shared_ptr<std::ostream> out,
+                 const std::string& state_file = {}) {
+  auto owned = make_stages(system, stream_options(reader->features(), true),
+                           cpus(2), true, state_file);
+  return run_stream(system, reader, {.batch_size = 4, .in_flight = 2},
+                    std::move(owned), state_file, std::move(out));
+}
+
+std::shared_ptr<record_reader> csv(const std::string& name,
+                                   const std::string& text,
+                                   record_policies policies) {
+  std::ofstream{name} << text;
+  std::shared_ptr<record_reader> result = open_records(name, 1, false);
+  result->set_policies(policies);
+  return result;
+}
+
+} // namespace
+
+TEST_CASE_FIXTURE(pipeline_fixture, "every record of the digits gets a line, "
+                                    "in order") {
+  auto out = std::make_shared<std::ostringstream>();
+  auto got = run_whole(system, open_records(digits, 1, false), out);
+  CHECK(got.failure.empty());
+  CHECK(got.records_out == 360);
+  std::istringstream lines{out->str()};
+  std::string line;
+  for (int i = 0; i < 360; ++i) {
+    REQUIRE(std::getline(lines, line));
+    CHECK(line.substr(0, line.find(',')) == std::to_string(i));
+    CHECK(std::stod(line.substr(line.find(',') + 1)) > 0);
+  }
+  CHECK(!std::getline(lines, line));
+}
+
+TEST_CASE_FIXTURE(pipeline_fixture, "a disk that is full ends the stream, and "
+                                    "what was not written is counted") {
+  auto got = run_whole(system, open_records(digits, 1, false),
+                       std::make_shared<full_stream>(100));
+  CHECK(got.failure == "the scores cannot be written");
+  CHECK(got.records_out < 20);
+  CHECK(got.records_lost > 0);
+  CHECK(got.records_out + got.records_lost == got.records.delivered);
+}
+
+TEST_CASE_FIXTURE(pipeline_fixture, "a stage that dies ends the stream for the "
+                                    "one who waits") {
+  auto out = std::make_shared<full_stream>(100);
+  out->exceptions(std::ios::badbit); // the sink's handler throws
+  auto got = run_whole(system, open_records(digits, 1, false), out);
+  CHECK(got.failure.find("a stage has died") == 0);
+}
+
+TEST_CASE_FIXTURE(pipeline_fixture, "a bad record ends the stream behind those "
+                                    "before it, and saves nothing; skipped, it "
+                                    "is counted") {
+  scratch_file input{"input"}, state{"state"};
+  auto text = "1,2\n3,5\n4,nan\n5,8\n6,x\n7,1\n";
+  auto got = run_whole(system, csv(input.name, text, {}), nullptr, state.name);
+  CHECK(got.failure
+        == input.name
+               + ", line 3, column 2: expected a finite number, got nan");
+  CHECK(got.records_out == 2);
+  CHECK(got.records_lost == 0);
+  CHECK(content(state.name).empty());
+  got = run_whole(
+      system,
+      csv(input.name, text, {bad_record_policy::skip, bad_record_policy::skip}),
+      nullptr, state.name);
+  CHECK(got.failure.empty());
+  CHECK(got.records_out == 4);
+  CHECK(got.records.skipped_malformed == 1);
+  CHECK(got.records.skipped_not_finite == 1);
+  // Statistics of two features do not fit three.
+  CHECK_THROWS_AS(
+      run_whole(system, csv(input.name, "1,2,3\n", {}), nullptr, state.name),
+      std::runtime_error);
+}
+
+TEST_CASE_FIXTURE(pipeline_fixture, "memory stays flat however long the stream "
+                                    "is") {
+  if (!counts_live_memory)
+    return;
+  // SYNCNORM_PIPELINE_BATCHES=1000000 is the long form.
+  const auto* given = std::getenv("SYNCNORM_PIPELINE_BATCHES");
+  auto batches = given != nullptr ? std::strtoull(given, nullptr, 10) : 20'000;
+  for (bool online : {true, false}) {
+    std::int64_t first_half = 0;
+    std::int64_t second_half = 0;
+    run_options options{.features = 8, .records = 4 * batches, .slaves = 2};
+    options.online = online;
+    options.source.batch_size = 4;
+    options.behind.keep_values = false;
+    options.behind.watch = [&](std::uint64_t number) {
+      auto& peak = number < batches / 2 ? first_half : second_half;
+      peak = std::max(peak, live_memory());
+    };
+    auto got = run(system, options);
+    CHECK(got.end.batches == batches);
+    CHECK(got.end.peak_in_flight <= 4);
+    CHECK(first_half > 0);
+    // What half of the batches would leave behind, if each left two bytes.
+    CHECK(second_half - first_half < static_cast<std::int64_t>(batches));
+  }
+}
