@@ -71,6 +71,10 @@ public:
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   }
 
+  [[nodiscard]] int id() const {
+    return pid_;
+  }
+
   void signal(int number) const {
     ::kill(pid_, number);
   }

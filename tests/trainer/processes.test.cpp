@@ -6,10 +6,15 @@
 #include "trainer/scratch_folder.hpp"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
+#include <chrono>
 #include <cmath>
+#include <cstdlib>
+#include <filesystem>
 #include <memory>
-#include <numeric>
+#include <random>
+#include <thread>
 
 using namespace syncnorm::train;
 
@@ -51,6 +56,14 @@ server serve(const arguments& options, std::size_t workers) {
 
 child join(const std::string& where, const arguments& options) {
   return start(arguments{"--join=" + where} + options);
+}
+
+/// Waits for the end with an error that contains `text`.
+void require_failure(child_process& process, const std::string& text) {
+  auto status = process.finish();
+  INFO(process.output());
+  REQUIRE(status == 1);
+  REQUIRE(contains(process.output(), text));
 }
 
 void require_good_end(child_process& process) {
@@ -176,4 +189,136 @@ TEST_CASE("addresses that are none, are taken or do not answer are one line") {
   CHECK(first.process->kill(SIGINT) == 1);
   CHECK(contains(first.process->output(), "0 of 1 processes have joined; "
                                           "stopped"));
+}
+
+namespace {
+
+/// A run of one server and two workers that have done some steps.
+struct running_trio {
+  server first;
+  child stays;
+  child goes;
+  /// How the process `goes` is called.
+  std::string name;
+
+  explicit running_trio(const arguments& options)
+      : first{serve(options + arguments{"--devices=cpu"}, 2)},
+        stays{join(first.where, options + arguments{"--devices=cpu"})},
+        goes{join(first.where, options + arguments{"--devices=cpu*2"})},
+        name{fmt::format(":{}, 2 replicas) ", goes->id())} {
+    REQUIRE(first.process->wait_for("epoch"));
+  }
+};
+
+/// A run that lasts until it is ended.
+const arguments endless =
+    arguments{"--model=mlp", "--deadline=1", "--patience=20", "--epochs=9999"};
+
+} // namespace
+
+TEST_CASE(
+    "a worker that is killed, stopped or leaves ends the run for all, who "
+    "learn its name, with a checkpoint of the last whole step") {
+  for (auto number : {SIGKILL, SIGSTOP, SIGINT}) {
+    CAPTURE(number);
+    scratch_folder folder;
+    running_trio trio{endless
+                      + arguments{"--checkpoint=" + folder.path().string()}};
+    trio.goes->signal(number);
+    require_failure(*trio.first.process, trio.name);
+    CHECK(contains(trio.first.process->output(), "; stopped after step "));
+    require_failure(*trio.stays, trio.name);
+    trio.goes->signal(SIGCONT);
+    CHECK(trio.goes->finish()
+          == (number == SIGKILL  ? 128 + SIGKILL
+              : number == SIGINT ? 0
+                                 : 1));
+    auto again = start(small
+                       + arguments{"--epochs=9999", "--resume",
+                                   "--checkpoint=" + folder.path().string()});
+    REQUIRE(again->wait_for("epoch"));
+    CHECK(again->kill(SIGINT) == 0);
+  }
+}
+
+TEST_CASE("workers of a server that is killed or stopped say so, and end") {
+  for (auto number : {SIGKILL, SIGSTOP}) {
+    running_trio trio{endless};
+    trio.first.process->signal(number);
+    require_failure(*trio.stays, "the serving process is gone");
+    require_failure(*trio.goes, "the serving process is gone");
+    trio.first.process->kill(SIGKILL);
+  }
+}
+
+TEST_CASE("with --on-failure=continue a run goes on without a lost process, "
+          "exactly, and takes a new one in") {
+  scratch_folder folder;
+  auto options =
+      arguments{"--model=mlp",   "--precision=f64", "--schedule=constant",
+                "--devices=cpu", "--deadline=1",    "--patience=20"};
+  auto endless_run =
+      options + arguments{"--epochs=9999", "--on-failure=continue"};
+  auto first = serve(endless_run + traced(folder), 2);
+  auto one = join(first.where, endless_run);
+  auto two = join(first.where, endless_run);
+  REQUIRE(first.process->wait_for("epoch"));
+  one->kill(SIGKILL);
+  REQUIRE(first.process->wait_for("after step"));
+  auto three = join(first.where, endless_run);
+  REQUIRE(
+      contains(first.process->line_that_begins("after step"), "has joined"));
+  two->signal(SIGINT);
+  CHECK(two->finish() == 0);
+  CHECK(contains(two->output(), "left the run"));
+  REQUIRE(contains(first.process->line_that_begins("after step"), "has left"));
+  REQUIRE(first.process->wait_for("epoch"));
+  CHECK(first.process->kill(SIGINT) == 0);
+  require_good_end(*three);
+  auto found = read_trace(folder).losses;
+  auto epochs = fmt::format("--epochs={}", found.size() / 23 + 1);
+  auto whole = run(1, "cpu", options + arguments{epochs}).losses;
+  REQUIRE(found.size() <= whole.size());
+  // Other sums in float64, which training amplifies.
+  for (std::size_t i = 0; i < found.size(); ++i)
+    REQUIRE(std::abs(found[i] - whole[i]) <= 1e-6 * whole[i]);
+}
+
+TEST_CASE("whoever is killed, whenever: all others end, and the run that is "
+          "resumed reaches the same weights") {
+  auto options = small
+                 + arguments{"--devices=cpu", "--epochs=6", "--every=5",
+                             "--precision=f64"};
+  auto expected = run(2, "cpu", options).checkpoint;
+  const auto* given = std::getenv("SYNCNORM_TEST_KILLS");
+  auto kills = given != nullptr ? std::atoi(given) : 12;
+  std::mt19937 random{static_cast<unsigned>(kills)};
+  for (int i = 0; i < kills; ++i) {
+    scratch_folder folder;
+    const arguments hurry{"--patience=2"};
+    auto first = serve(options + hurry + traced(folder), 1);
+    auto other = join(first.where, options + hurry);
+    auto delay = std::uniform_int_distribution{0, 400}(random);
+    auto& victim = random() % 2 == 0 ? first.process : other;
+    CAPTURE(i);
+    CAPTURE(delay);
+    // One in four is killed while the processes come together.
+    if (i % 4 != 0)
+      (void) first.process->wait_for("mlp, ");
+    // A random moment is what is tested.
+    std::this_thread::sleep_for(std::chrono::milliseconds{delay});
+    victim->signal(SIGKILL);
+    auto status = first.process->finish();
+    INFO(first.process->output());
+    auto other_status = other->finish();
+    INFO(other->output());
+    CHECK((status == 0 || status == 1 || status == 128 + SIGKILL));
+    CHECK((other_status == 0 || other_status == 1
+           || other_status == 128 + SIGKILL));
+    auto rest = options + traced(folder) + arguments{"--devices=cpu*2"};
+    if (std::filesystem::exists(folder / "checkpoint.pt"))
+      rest.push_back("--resume");
+    require_good_end(*start(rest));
+    REQUIRE(read_text(folder / "checkpoint.pt") == expected);
+  }
 }

@@ -70,6 +70,9 @@ void settings::validate() const {
     throw failure{"--workers: expected --serve=HOST:PORT, found none"};
   if (!serve.empty() && workers == 0)
     throw failure{"--serve: expected --workers=N, 1 or more, found none"};
+  // Who joins writes nothing.
+  if (!join.empty())
+    return;
   if (resume && checkpoint.empty())
     throw failure{"--resume: expected --checkpoint=DIR, found none"};
   if (every > 0 && checkpoint.empty())

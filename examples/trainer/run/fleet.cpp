@@ -64,8 +64,11 @@ void fleet::publish(const note_function& note) {
     throw failure{fmt::format("--serve: expected an address of this machine's "
                               "own, such as 127.0.0.1, or --insecure, found {}",
                               where.host)};
+  // A server that has just ended leaves its port in a state that only this
+  // allows to be used; two at a time are refused all the same.
+  constexpr auto reuse = true;
   auto port =
-      system_.middleman().publish(host_, where.port, where.host.c_str());
+      system_.middleman().publish(host_, where.port, where.host.c_str(), reuse);
   if (!port)
     throw failure{fmt::format("--serve: {} cannot be had: {}", to_string(where),
                               text_of(port.error()))};

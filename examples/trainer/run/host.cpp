@@ -86,8 +86,8 @@ private:
     entry.porter = porter.address();
     guests_.emplace(last_number_, std::move(entry));
     detail::monitor(this, porter,
-                    [this](const caf::actor_addr& who, const caf::error& why) {
-                      on_down(who, why);
+                    [this](const caf::actor_addr& who, const caf::error&) {
+                      on_down(who);
                     });
     changed();
     return last_number_;
@@ -165,11 +165,11 @@ private:
                : nullptr;
   }
 
-  void on_down(const caf::actor_addr& who, const caf::error& why) {
+  void on_down(const caf::actor_addr& who) {
     for (auto& [number, entry] : guests_)
       if (entry.porter == who && !entry.down) {
         entry.down = true;
-        lose(entry, fmt::format("is gone ({})", caf::to_string(why)));
+        lose(entry, "is gone");
       }
     if (ended_ && all_down())
       farewell();
