@@ -41,6 +41,9 @@ using sync_master_actor = detail::typed_actor<
     /// From anybody: how many slaves are registered.
     caf::result<std::uint64_t>(nr_slaves_atom),
 
+    /// From anybody: what the master has counted since it was spawned.
+    caf::result<sync_metrics>(get_metrics_atom),
+
     /// From a registered slave that cannot do its part of the round, or from
     /// the owner (identifier 0), with the reason: the round fails with
     /// `participant_failed` for all others.

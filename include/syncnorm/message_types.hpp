@@ -6,6 +6,7 @@
 #include "syncnorm/errors.hpp"
 #include "syncnorm/shared_array.hpp"
 #include "syncnorm/shared_tensor.hpp"
+#include "syncnorm/sync_metrics.hpp"
 
 #include <cstdint>
 #include <string>
@@ -81,6 +82,9 @@ CAF_ADD_ATOM(syncnorm, syncnorm, forget_atom, "sn_forget")
 CAF_ADD_ATOM(syncnorm, syncnorm, train_atom, "sn_train")
 CAF_ADD_ATOM(syncnorm, syncnorm, read_state_atom, "sn_read")
 CAF_ADD_ATOM(syncnorm, syncnorm, write_state_atom, "sn_write")
+
+CAF_ADD_TYPE_ID(syncnorm, (syncnorm::sync_metrics))
+CAF_ADD_ATOM(syncnorm, syncnorm, get_metrics_atom, "sn_metrics")
 
 CAF_END_TYPE_ID_BLOCK(syncnorm)
 

@@ -14,6 +14,8 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
+#include <thread>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -21,6 +23,7 @@
 
 #if CAF_MAJOR_VERSION == 0
 #define SYNCNORM_CAF_LEGACY 1
+#include <caf/logger.hpp>
 #include <caf/meta/type_name.hpp>
 #include <caf/scheduler/abstract_coordinator.hpp>
 #else
@@ -28,7 +31,9 @@
 #include <caf/anon_mail.hpp>
 #include <caf/caf_main.hpp>
 #include <caf/init_global_meta_objects.hpp>
+#include <caf/logger.hpp>
 #include <caf/scheduler.hpp>
+#include <caf/telemetry/metric_registry.hpp>
 #endif
 
 namespace syncnorm::detail {
@@ -264,6 +269,101 @@ inline void set_heartbeats(caf::actor_system_config& config,
   config.set("caf.middleman.connection-timeout", timeout);
 #endif
 }
+
+// -- logging ------------------------------------------------------------------
+
+/// CAF's number of a level, from `quiet` = 0 over `error`, `warning`, `info` to
+/// `debug` = 4.
+template <class Level>
+constexpr unsigned caf_log_level(Level level) {
+  constexpr unsigned levels[] = {CAF_LOG_LEVEL_QUIET, CAF_LOG_LEVEL_ERROR,
+                                 CAF_LOG_LEVEL_WARNING, CAF_LOG_LEVEL_INFO,
+                                 CAF_LOG_LEVEL_DEBUG};
+  return levels[static_cast<std::size_t>(level)];
+}
+
+#if SYNCNORM_CAF_LEGACY
+inline constexpr auto log_component = caf::atom("syncnorm");
+#else
+inline constexpr std::string_view log_component = "syncnorm";
+#endif
+
+/// Returns whether CAF's logger takes messages of that level from us.
+template <class Level>
+bool accepts_log(caf::actor_system& system, Level level) {
+  return system.logger().accepts(caf_log_level(level), log_component);
+}
+
+/// Hands a message to CAF's logger, also where the program that CAF was built
+/// for has its macros off.
+template <class Level>
+void write_log(caf::actor_system& system, Level level, std::string text) {
+#if SYNCNORM_CAF_LEGACY
+  auto& logger = system.logger();
+  logger.log(caf::logger::event{
+      caf_log_level(level), __LINE__, log_component, "syncnorm::master",
+      "master", "syncnorm", std::move(text), std::this_thread::get_id(),
+      logger.thread_local_aid(), caf::make_timestamp()});
+#else
+  // Also on a thread that is not CAF's: see `send_and_lend`.
+  auto* before = caf::logger::current_logger();
+  caf::logger::current_logger(&system);
+  caf::logger::log(caf_log_level(level), log_component, "{}", text);
+  caf::logger::current_logger(before);
+#endif
+}
+
+// -- metrics ------------------------------------------------------------------
+
+/// What one master counts in the metric registry of CAF 1.x. Does nothing on
+/// 0.17, which has none.
+class round_instruments {
+#if SYNCNORM_CAF_LEGACY
+public:
+  round_instruments(caf::actor_system&, const std::string&,
+                    std::span<const double>) {}
+
+  void completed(caf::timespan) {}
+
+  void failed(const std::string&) {}
+#else
+public:
+  round_instruments(caf::actor_system& system, const std::string& layer,
+                    std::span<const double> bounds)
+      : registry_{&system.metrics()},
+        layer_{layer},
+        rounds_{registry_
+                    ->counter_family("syncnorm", "rounds", {"layer"},
+                                     "Completed rounds", "1", true)
+                    ->get_or_add({{"layer", layer_}})},
+        waits_{registry_
+                   ->histogram_family<double>(
+                       "syncnorm", "wait-time", {"layer"},
+                       caf::span<const double>{bounds.data(), bounds.size()},
+                       "Time from a round's first message to its last",
+                       "seconds")
+                   ->get_or_add({{"layer", layer_}})} {}
+
+  void completed(caf::timespan waited) {
+    rounds_->inc();
+    waits_->observe(std::chrono::duration<double>(waited).count());
+  }
+
+  void failed(const std::string& cause) {
+    registry_
+        ->counter_family("syncnorm", "failures", {"layer", "cause"},
+                         "Failed rounds and expelled slaves", "1", true)
+        ->get_or_add({{"layer", layer_}, {"cause", cause}})
+        ->inc();
+  }
+
+private:
+  caf::telemetry::metric_registry* registry_;
+  std::string layer_;
+  caf::telemetry::int_counter* rounds_;
+  caf::telemetry::dbl_histogram* waits_;
+#endif
+};
 
 // -- errors -------------------------------------------------------------------
 

@@ -5,6 +5,7 @@
 #include "syncnorm/detail/match_replies.hpp"
 #include "syncnorm/detail/reply_target.hpp"
 #include "syncnorm/detail/roster.hpp"
+#include "syncnorm/detail/round_monitor.hpp"
 #include "syncnorm/detail/round_text.hpp"
 #include "syncnorm/sync_options.hpp"
 
@@ -39,6 +40,7 @@ public:
         deadline_{options_.deadline.value()},
         layer_{layer_hash(options_.layer)},
         callback_{std::move(callback)},
+        monitor_{this->system(), options_.layer},
         messages_(1),
         targets_(1) {}
 
@@ -48,6 +50,7 @@ public:
 
   void on_exit() override {
     fail(errc::master_down, where() + ": the master has exited");
+    monitor_.ended(where());
   }
 
   behavior_type make_behavior() override {
@@ -74,6 +77,7 @@ public:
           lead(message, target{std::move(slot)});
         },
         [this](nr_slaves_atom) -> std::uint64_t { return roster_.size() - 1; },
+        [this](get_metrics_atom) { return monitor_.metrics(); },
         [this](give_up_atom, const round_tag& tag, const std::string& why) {
           give_up(tag, why);
         },
@@ -112,6 +116,7 @@ private:
     messages_.insert(messages_.begin() + at, identified<In>{identifier, {}});
     targets_.insert(targets_.begin() + at, target{});
     watch(origin);
+    monitor_.registered(where(), identifier, generation_, roster_.size() - 1);
     return slave_ticket{round_tag{layer_, generation_, round_, identifier},
                         deadline_};
   }
@@ -127,6 +132,7 @@ private:
     messages_.assign(1, {});
     targets_.clear();
     targets_.resize(1);
+    monitor_.began(generation_);
   }
 
   void watch(const caf::actor& participant) {
@@ -173,6 +179,7 @@ private:
       targets_[position].deliver(reason);
       --arrived_;
     }
+    monitor_.failed(reason);
     expelled_[roster_[position].identifier] = reason;
     roster_.erase(position);
     messages_.erase(messages_.begin() + at);
@@ -281,6 +288,7 @@ private:
   }
 
   void deliver(std::vector<identified<Out>>& replies) {
+    monitor_.completed(this->clock().now() - started_);
     for (std::size_t i = 0; i < replies.size(); ++i) {
       targets_[i].deliver(std::move(replies[i].message));
       messages_[i] = {roster_[i].identifier, {}};
@@ -296,7 +304,12 @@ private:
   /// Ends the round with one error for everybody who has sent a message. Those
   /// who have not get it when they do.
   void fail(errc code, std::string text) {
+    // Between two rounds these end nothing that has begun.
+    auto between =
+        arrived_ == 0 && (code == errc::stale || code == errc::master_down);
     failure_ = make_error(code, std::move(text));
+    if (!between)
+      monitor_.failed(*failure_);
     for (std::size_t i = 0; i < roster_.size(); ++i) {
       auto arrived = std::exchange(roster_[i].arrived, false);
       roster_[i].informed = arrived;
@@ -349,6 +362,7 @@ private:
   const caf::timespan deadline_;
   const std::uint64_t layer_;
   const sync_callback<In, Out> callback_;
+  round_monitor monitor_;
 
   roster roster_;
   std::vector<identified<In>> messages_;

@@ -1,0 +1,75 @@
+#pragma once
+
+#include "syncnorm/detail/caf_compat.hpp"
+#include "syncnorm/errors.hpp"
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace syncnorm {
+
+/// How often a code was the cause of a failure.
+struct failure_count {
+  /// Why.
+  errc cause = errc::none;
+  /// How often.
+  std::uint64_t count = 0;
+
+  /// Equal in all fields.
+  friend bool operator==(const failure_count&, const failure_count&) = default;
+};
+
+/// For CAF's serializers.
+template <class Inspector>
+auto inspect(Inspector& f, failure_count& x) {
+  return detail::inspect_object(f, x, "syncnorm::failure_count",
+                                detail::field("cause", x.cause),
+                                detail::field("count", x.count));
+}
+
+/// What a master has counted since it was spawned, over all generations. With
+/// CAF 1.x the same numbers stand in the metric registry of the actor system,
+/// labelled with the layer: the counters `syncnorm.rounds` and
+/// `syncnorm.failures` (labelled with the cause as well) and the histogram
+/// `syncnorm.wait-time`.
+struct sync_metrics {
+  /// The upper bounds of the histogram's buckets, in seconds. There is one
+  /// bucket more, for what is above all of them.
+  static constexpr std::array<double, 13> wait_bounds{
+      1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1, 10, 60};
+
+  /// The master's layer.
+  std::string layer;
+  /// Rounds that were completed.
+  std::uint64_t rounds = 0;
+  /// Rounds that failed, and slaves that were expelled from one that went on,
+  /// by cause; causes that have not occurred are left out. A generation that
+  /// begins, or a master that ends, between two rounds is no failure.
+  std::vector<failure_count> failures;
+  /// Of the completed rounds: how many took how long from their first message
+  /// to their last, which is how long the first participant waited. One number
+  /// for each of `wait_bounds`, and one for what is above.
+  std::vector<std::uint64_t> waits =
+      std::vector<std::uint64_t>(wait_bounds.size() + 1);
+  /// The sum of these times.
+  caf::timespan waited{0};
+
+  /// How often `cause` has occurred.
+  [[nodiscard]] std::uint64_t failed(errc cause) const noexcept;
+
+  /// Equal in all fields.
+  friend bool operator==(const sync_metrics&, const sync_metrics&) = default;
+};
+
+/// For CAF's serializers.
+template <class Inspector>
+auto inspect(Inspector& f, sync_metrics& x) {
+  return detail::inspect_object(
+      f, x, "syncnorm::sync_metrics", detail::field("layer", x.layer),
+      detail::field("rounds", x.rounds), detail::field("failures", x.failures),
+      detail::field("waits", x.waits), detail::field("waited", x.waited));
+}
+
+} // namespace syncnorm

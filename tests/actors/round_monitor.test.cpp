@@ -1,0 +1,254 @@
+#include "syncnorm/detail/round_monitor.hpp"
+#include "tests/actors/collective.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <numeric>
+#include <sstream>
+#include <string>
+
+using namespace syncnorm;
+using namespace syncnorm::test;
+
+namespace {
+
+using adder = collective<double, double>;
+
+sync_metrics metrics_of(adder& c) {
+  sync_metrics result;
+  detail::request(c.actor(0), c.master(), get_metrics_atom_v)
+      .receive([&](sync_metrics& x) { result = std::move(x); },
+               [](const caf::error& x) { FAIL(describe(x)); });
+  return result;
+}
+
+/// `rounds` rounds of the owner and two slaves.
+void run_rounds(adder& c, int rounds) {
+  auto pipes = c.pipes(2);
+  for (int i = 0; i < rounds; ++i) {
+    auto a = c.send(pipes[0], 1, 1.0);
+    auto b = c.send(pipes[1], 2, 2.0);
+    REQUIRE(c.lead(3.0)().value == 6.0);
+    std::ignore = a();
+    std::ignore = b();
+  }
+}
+
+/// A round in which slave 2 dies.
+void run_death(adder& c) {
+  auto pipes = c.pipes(2);
+  auto a = c.send(pipes[0], 1, 1.0);
+  c.kill(2);
+  std::ignore = c.lead(3.0)();
+  std::ignore = a();
+}
+
+std::uint64_t sum(const std::vector<std::uint64_t>& xs) {
+  return std::accumulate(xs.begin(), xs.end(), std::uint64_t{0});
+}
+
+/// What CAF's logger writes into a file while `use(system)` runs.
+template <class Use>
+std::string logged(const std::string& level, Use use) {
+  auto folder = std::filesystem::temp_directory_path() / "syncnorm-XXXXXX";
+  auto name = folder.string();
+  REQUIRE(mkdtemp(name.data()) != nullptr);
+  auto file = name + "/log.txt";
+  {
+    config cfg;
+    std::istringstream settings{
+        "syncnorm { log-level = \"" + level + "\" }\n"
+        + (SYNCNORM_CAF_LEGACY
+               ? "logger { file-verbosity = 'debug', file-name = \"" + file
+                     + "\" }\n"
+               : "caf { logger { file { verbosity = \"debug\", path = \"" + file
+                     + "\" } } }\n")};
+    std::vector<std::string> command_line;
+    REQUIRE(cfg.parse(command_line, settings) == caf::none);
+    caf::actor_system system{cfg};
+    use(system);
+  }
+  std::ifstream in{file};
+  std::stringstream text;
+  text << in.rdbuf();
+  std::filesystem::remove_all(name);
+  return text.str();
+}
+
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+} // namespace
+
+TEST_CASE_FIXTURE(system_fixture, "a new master has counted nothing") {
+  adder c{system, {.layer = "bn1"}, add_up};
+  auto m = metrics_of(c);
+  CHECK(m.layer == "bn1");
+  CHECK(m.rounds == 0);
+  CHECK(m.failures.empty());
+  CHECK(sum(m.waits) == 0);
+  CHECK(m.waited.count() == 0);
+}
+
+TEST_CASE_FIXTURE(system_fixture, "completed rounds are counted over all "
+                                  "generations, each with its wait") {
+  adder c{system, {.layer = "bn1"}, add_up};
+  run_rounds(c, 5);
+  run_rounds(c, 3);
+  auto m = metrics_of(c);
+  CHECK(m.rounds == 8);
+  CHECK(m.failures.empty());
+  CHECK(m.waits.size() == sync_metrics::wait_bounds.size() + 1);
+  CHECK(sum(m.waits) == 8);
+  CHECK(m.waited.count() > 0);
+}
+
+TEST_CASE_FIXTURE(system_fixture, "failed rounds are counted by cause, and not "
+                                  "as completed") {
+  adder c{system, {.layer = "bn1"}, add_up};
+  run_death(c);
+  run_rounds(c, 2);
+  run_death(c);
+  auto pipes = c.pipes(1);
+  auto a =
+      c.send_tagged(1, {layer_hash("bn2"), pipes[0].generation(), 1, 1}, 1.0);
+  CHECK(a().failed(errc::wrong_layer));
+  auto m = metrics_of(c);
+  CHECK(m.rounds == 2);
+  CHECK(sum(m.waits) == 2);
+  CHECK(m.failed(errc::participant_down) == 2);
+  CHECK(m.failed(errc::wrong_layer) == 1);
+  CHECK(m.failed(errc::deadline_exceeded) == 0);
+  CHECK(m.failures.size() == 2);
+}
+
+TEST_CASE_FIXTURE(system_fixture,
+                  "a slave that is expelled counts as a failure "
+                  "of a round that counts as completed") {
+  adder c{system,
+          {.layer = "bn1", .policy = failure_policy::continue_with_survivors},
+          add_up};
+  run_death(c);
+  auto m = metrics_of(c);
+  CHECK(m.rounds == 1);
+  CHECK(m.failed(errc::participant_down) == 1);
+}
+
+TEST_CASE_FIXTURE(system_fixture, "a generation that begins in the middle of a "
+                                  "round fails it, between two it does not") {
+  adder c{system, {.layer = "bn1"}, add_up};
+  run_rounds(c, 1);
+  run_rounds(c, 1);
+  CHECK(metrics_of(c).failures.empty());
+  auto waiting = c.lead(1.0);
+  c.settle();
+  std::ignore = c.pipes(1);
+  CHECK(waiting().failed(errc::stale));
+  CHECK(metrics_of(c).failed(errc::stale) == 1);
+}
+
+TEST_CASE_FIXTURE(system_fixture, "metrics are the same on another node") {
+  adder c{system, {.layer = "bn1"}, add_up};
+  run_rounds(c, 3);
+  run_death(c);
+  auto m = metrics_of(c);
+  sync_metrics copy;
+  REQUIRE(detail::deserialize(detail::serialize(m), copy));
+  CHECK(copy == m);
+}
+
+TEST_CASE_FIXTURE(system_fixture, "a wait falls into the bucket whose bound is "
+                                  "not below it") {
+  detail::round_monitor monitor{system, "bn1"};
+  using std::chrono::microseconds;
+  monitor.completed(microseconds{10});
+  monitor.completed(microseconds{11});
+  monitor.completed(std::chrono::seconds{61});
+  auto m = monitor.metrics();
+  CHECK(m.waits[0] == 1);
+  CHECK(m.waits[1] == 1);
+  CHECK(m.waits.back() == 1);
+  CHECK(m.waited == caf::timespan{std::chrono::seconds{61}} + microseconds{21});
+}
+
+#if !SYNCNORM_CAF_LEGACY
+
+/// Collects all integer counters, and the number of values in each histogram.
+struct registry_reader {
+  std::map<std::string, std::int64_t> values;
+
+  static std::string name(const caf::telemetry::metric_family* family,
+                          const caf::telemetry::metric* instance) {
+    std::string result = family->prefix() + "." + family->name();
+    for (const auto& label : instance->labels())
+      result += " " + label.str();
+    return result;
+  }
+
+  void operator()(const caf::telemetry::metric_family* family,
+                  const caf::telemetry::metric* instance,
+                  const caf::telemetry::int_counter* counter) {
+    values[name(family, instance)] = counter->value();
+  }
+
+  template <class T>
+  void operator()(const caf::telemetry::metric_family* family,
+                  const caf::telemetry::metric* instance,
+                  const caf::telemetry::histogram<T>* histogram) {
+    auto& count = values[name(family, instance)];
+    for (const auto& bucket : histogram->buckets())
+      count += bucket.count.value();
+  }
+
+  template <class T>
+  void operator()(const caf::telemetry::metric_family*,
+                  const caf::telemetry::metric*, const T*) {}
+};
+
+TEST_CASE_FIXTURE(system_fixture, "CAF's metric registry has the same numbers "
+                                  "by layer and cause") {
+  adder c{system, {.layer = "bn1"}, add_up};
+  run_rounds(c, 4);
+  run_death(c);
+  adder other{system, {.layer = "bn2"}, add_up};
+  run_rounds(other, 1);
+  registry_reader reader;
+  system.metrics().collect(reader);
+  CHECK(reader.values.at("syncnorm.rounds layer=bn1") == 4);
+  CHECK(reader.values.at("syncnorm.rounds layer=bn2") == 1);
+  CHECK(reader.values.at("syncnorm.failures cause=participant_down layer=bn1")
+        == 1);
+  CHECK(reader.values.at("syncnorm.wait-time layer=bn1") == 4);
+}
+
+#endif
+
+TEST_CASE("the log names generations, registrations, failures and the end, as "
+          "far as the level goes") {
+  int types = init_types();
+  CHECK(types == 0);
+  auto use = [](caf::actor_system& system) {
+    adder c{system, {.layer = "bn1"}, add_up};
+    run_death(c);
+    run_rounds(c, 1);
+  };
+  auto all = logged("debug", use);
+  CHECK(contains(all, "syncnorm"));
+  CHECK(contains(all, "layer bn1, round 1: replica 2 has registered, "
+                      "generation 1, 2 in all"));
+  CHECK(contains(all, "participant_down: layer bn1, round 1: replica 2 is "
+                      "down"));
+  CHECK(contains(all, "layer bn1: generation 2 begins"));
+  CHECK(contains(all, "replica 1 has registered again, generation 2"));
+  CHECK(contains(all, "the master is down"));
+
+  auto warnings = logged("warning", use);
+  CHECK(contains(warnings, "participant_down: layer bn1"));
+  CHECK_FALSE(contains(warnings, "generation 2 begins"));
+  CHECK_FALSE(contains(logged("quiet", use), "layer bn1"));
+}
