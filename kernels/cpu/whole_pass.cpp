@@ -9,9 +9,12 @@ namespace syncnorm::cpu {
 
 namespace {
 
-/// Inputs of at most this many bytes are still in a core's own cache after the
-/// first of two passes.
-constexpr std::int64_t kept_bytes = std::int64_t{1} << 20;
+/// Inputs of a block: they are still in a core's own cache after the first of
+/// two passes.
+constexpr std::int64_t block_bytes = std::int64_t{1} << 19;
+/// Inputs of one channel that are worth a block: beyond a core's own cache they
+/// are still in the one that it shares.
+constexpr std::int64_t kept_bytes = std::int64_t{1} << 22;
 
 template <class Void>
 Void* skip(Void* array, std::int64_t elements, dtype type) {
@@ -65,7 +68,7 @@ public:
     auto bytes = inputs * x.shape.per_channel() * std::int64_t(size_of(x.type));
     if (x.format == memory_format::channels_first && x.shape.spatial > 1
         && !masked && bytes > 0 && bytes <= kept_bytes)
-      width_ = std::clamp(kept_bytes / 2 / bytes, std::int64_t{1}, channels_);
+      width_ = std::clamp(block_bytes / bytes, std::int64_t{1}, channels_);
   }
 
   [[nodiscard]] std::int64_t size() const {

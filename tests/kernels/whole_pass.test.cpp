@@ -16,10 +16,11 @@ using namespace syncnorm::test;
 
 namespace {
 
-/// One block, several, an odd rest of channels, short and long planes; and
-/// channels too large for a block.
+/// One block, several, an odd rest of channels, short and long planes.
 const std::vector<tensor_shape> block_shapes{
     {3, 5, 7}, {4, 40, 1000}, {3, 1030, 49}, {2, 3, 40'001}, {1, 2, 150'000}};
+/// Backward, too large for a block.
+const tensor_shape large_channels{1, 2, 600'000};
 
 template <class Body>
 void for_each_pass(const Body& body) {
@@ -29,6 +30,9 @@ void for_each_pass(const Body& body) {
         INFO(describe(one.layout));
         body(one);
       }
+  layout_case large{{dtype::float32, large_channels, {}, 1'200'000, {}}, 0};
+  INFO(describe(large.layout));
+  body(large);
 }
 
 /// The tensors and arrays of one layer, and both passes over them.
