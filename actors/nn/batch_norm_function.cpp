@@ -106,7 +106,7 @@ saved_part_ptr save(const at::Tensor& x, const at::Tensor& y,
   return part;
 }
 
-void set_history(at::Tensor& y, const std::shared_ptr<batch_norm_node>& node,
+void set_history(at::Tensor& y, const node_ptr<batch_norm_node>& node,
                  std::size_t output) {
   if (node)
     torch::autograd::impl::set_gradient_edge(
@@ -205,7 +205,7 @@ private:
     if (!c10::GradMode::is_enabled() || !affine_.requires_grad(x_))
       return;
     std::vector<saved_part_ptr> parts{save(x_, y_, affine_)};
-    set_history(y_, std::make_shared<batch_norm_node>(parts, saved, seat), 0);
+    set_history(y_, make_node<batch_norm_node>(parts, saved, seat), 0);
   }
 
   at::Tensor x_;

@@ -3,6 +3,7 @@
 // The backward pass of batch norm as one node of libtorch's graph, for one
 // copy or for all copies of a data-parallel graph together.
 
+#include "actors/nn/graph_node.hpp"
 #include "syncnorm/moments.hpp"
 #include "syncnorm/nn/detail/participant.hpp"
 

@@ -1,5 +1,6 @@
 #include "actors/nn/differentiable.hpp"
 
+#include "actors/nn/graph_node.hpp"
 #include "actors/nn/tensor_bridge.hpp"
 
 #include <ATen/ATen.h>
@@ -50,7 +51,7 @@ at::Tensor add_over_copies(const at::Tensor& sums, const at::Tensor& x,
     result = exchange_sums(*seat, wide.detach(), x);
   }
   if (c10::GradMode::is_enabled() && wide.requires_grad()) {
-    auto node = std::make_shared<add_over_copies_node>(x.detach(), seat);
+    auto node = make_node<add_over_copies_node>(x.detach(), seat);
     node->set_next_edges(torch::autograd::collect_next_edges(wide));
     torch::autograd::set_history(result, node);
   }

@@ -22,18 +22,18 @@ void joint_rounds::withdraw(std::size_t copy, std::uint64_t round) noexcept {
   rounds_[round % 2].parts[copy].reset();
 }
 
-std::shared_ptr<batch_norm_node>
-joint_rounds::join(std::size_t copy, std::uint64_t round,
-                   const saved_statistics& saved) {
+node_ptr<batch_norm_node> joint_rounds::join(std::size_t copy,
+                                             std::uint64_t round,
+                                             const saved_statistics& saved) {
   auto& table = rounds_[round % 2];
-  std::shared_ptr<batch_norm_node> node;
+  node_ptr<batch_norm_node> node;
   if (any_edge(table.parts)) {
     // Each copy makes a node as long as none is there, one of them counts:
     // nobody waits for another, and the others' are dropped.
     auto winner = table.winner.load(std::memory_order_acquire);
     if (winner < 0) {
       table.candidates[copy] =
-          std::make_shared<batch_norm_node>(table.parts, saved, nullptr);
+          make_node<batch_norm_node>(table.parts, saved, nullptr);
       if (table.winner.compare_exchange_strong(
               winner, static_cast<std::int64_t>(copy),
               std::memory_order_acq_rel, std::memory_order_acquire))

@@ -32,13 +32,13 @@ public:
 
   /// After the reply: the node of all copies of that round, the same for each,
   /// or null if nothing requires a gradient. Input `copy` is this copy's.
-  std::shared_ptr<batch_norm_node> join(std::size_t copy, std::uint64_t round,
-                                        const saved_statistics& saved);
+  node_ptr<batch_norm_node> join(std::size_t copy, std::uint64_t round,
+                                 const saved_statistics& saved);
 
 private:
   struct round_table {
     std::vector<saved_part_ptr> parts;
-    std::vector<std::shared_ptr<batch_norm_node>> candidates;
+    std::vector<node_ptr<batch_norm_node>> candidates;
     /// The copy whose candidate counts, or -1.
     std::atomic<std::int64_t> winner = -1;
     std::atomic<std::size_t> left = 0;

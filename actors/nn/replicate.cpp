@@ -1,5 +1,6 @@
 #include "syncnorm/nn/replicate.hpp"
 
+#include "actors/nn/graph_node.hpp"
 #include "syncnorm/error.hpp"
 
 #include <ATen/ATen.h>
@@ -69,7 +70,7 @@ void connect(const at::Tensor& original, std::vector<at::Tensor>& copies) {
     for (auto& copy : copies)
       if (!copy.grad_fn())
         copy.set_requires_grad(true);
-    auto node = std::make_shared<add_gradients_node>(original, copies);
+    auto node = detail::make_node<add_gradients_node>(original, copies);
     for (std::size_t r = 0; r < copies.size(); ++r)
       torch::autograd::impl::set_gradient_edge(
           copies[r],
