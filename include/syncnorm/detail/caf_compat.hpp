@@ -215,6 +215,16 @@ auto request(Self&& self, const Handle& to, Ts&&... xs) {
 #endif
 }
 
+/// What a handler returns that leaves the answer to `to`.
+template <class Self, class Handle, class... Ts>
+auto delegate(Self&& self, const Handle& to, Ts&&... xs) {
+#if SYNCNORM_CAF_LEGACY
+  return self->delegate(to, std::forward<Ts>(xs)...);
+#else
+  return self->mail(std::forward<Ts>(xs)...).delegate(to);
+#endif
+}
+
 /// Calls `on_down(caf::actor_addr, caf::error)` when `participant` has
 /// terminated. CAF 0.17 keeps one handler an actor: pass the same callable.
 template <class Self, class OnDown>
