@@ -10,6 +10,7 @@ set -euo pipefail
 packages=(
   # compilers and tools
   g++ cmake ninja-build git clang-format-14 clang-tidy-14 python3 pkgconf
+  doxygen
   # the collective: CAF, and what it is tested and measured with
   libcaf-dev libssl-dev libfmt-dev doctest-dev libbenchmark-dev
   nlohmann-json3-dev

@@ -13,7 +13,9 @@ namespace syncnorm {
 /// What `normalize` needs to know about each channel: C elements each, of
 /// `statistics_type` of the tensor, on its device.
 struct channel_parameters {
+  /// E[x], `[C]` of the statistics' type.
   const void* mean = nullptr;
+  /// 1/σ, `[C]` of the statistics' type.
   const void* inv_std = nullptr;
   /// Null: weight 1.
   const void* weight = nullptr;
@@ -26,6 +28,7 @@ struct fused_tail {
   /// Added before ReLU; null: nothing. Layout and sample stride as the
   /// output's; may be the memory of the output or the input.
   const void* residual = nullptr;
+  /// Whether y is clipped below at 0.
   bool relu = false;
   /// Where bit i, `mask[i / 8] >> (i % 8)`, keeps whether element i (counted
   /// without gaps between samples, in memory order) was positive before ReLU;
@@ -101,7 +104,9 @@ void clear_clamped(const execution& run, const void* inv_std, double eps,
 /// The sums over all replicas, as `backward_reduce` sets them and a collective
 /// adds them.
 struct total_sums {
+  /// Σ dy over all replicas, `[C]` of the statistics' type.
   const void* sum_dy = nullptr;
+  /// Σ dy (x - mean) over all replicas, `[C]` of the statistics' type.
   const void* sum_dy_xmu = nullptr;
   /// Elements of each channel over all replicas: N * S of the whole batch.
   std::int64_t count = 0;
@@ -129,7 +134,9 @@ void backward_input(const execution& run, const const_tensor_view& dy,
 /// Statistics of evaluation: C elements each of `statistics_type` of the
 /// tensor, on its device.
 struct running_statistics {
+  /// The running mean, `[C]` of the statistics' type.
   const void* mean = nullptr;
+  /// The running variance, `[C]` of the statistics' type.
   const void* var = nullptr;
 };
 
@@ -155,6 +162,7 @@ void backward_input_eval(const execution& run, const const_tensor_view& dy,
 struct batch_statistics {
   /// Set: what the backward pass needs.
   void* mean = nullptr;
+  /// Where 1/σ goes, `[C]` of the statistics' type.
   void* inv_std = nullptr;
   /// Updated, unless null.
   running_view running;

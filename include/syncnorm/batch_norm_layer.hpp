@@ -32,7 +32,9 @@ public:
   /// A copy of state, options and training flag, to be replicated.
   [[nodiscard]] batch_norm_layer clone() const;
 
+  /// Takes over state and seat; the other is only good to be destroyed.
   batch_norm_layer(batch_norm_layer&&) = default;
+  /// As the constructor.
   batch_norm_layer& operator=(batch_norm_layer&&) = default;
 
   /// For `execute_replication_callbacks`: `"BatchNorm(64, float32)"`.
@@ -42,6 +44,7 @@ public:
   [[nodiscard]] batch_norm_replica& replica() noexcept {
     return replica_;
   }
+  /// The state, the options, the training flag, to be read.
   [[nodiscard]] const batch_norm_replica& replica() const noexcept {
     return replica_;
   }

@@ -66,7 +66,9 @@ auto inspect(Inspector& f, exact_double& x) {
 /// What the master does in a forward round beside merging: only the owner's,
 /// copy 0's, counts.
 struct statistics_update {
+  /// The owner's epsilon.
   detail::exact_double eps = 1e-5;
+  /// How epsilon is used.
   detail::enum_code<eps_mode> mode = eps_mode::plus;
   /// The weight of this batch in the running statistics; ignored for a
   /// cumulative average.
@@ -85,6 +87,7 @@ struct statistics_update {
   std::int64_t num_elements_tracked = 0;
 };
 
+/// For CAF's serializers.
 template <class Inspector>
 auto inspect(Inspector& f, statistics_update& x) {
   return detail::inspect_object(
@@ -99,9 +102,11 @@ auto inspect(Inspector& f, statistics_update& x) {
 /// What a replica sends into a round. Mode, type and channels must be the same
 /// for all.
 struct batch_norm_message {
+  /// Which pass this is.
   detail::enum_code<round_mode> mode = round_mode::forward;
   /// Of the tensors.
   detail::enum_code<dtype> type = dtype::float32;
+  /// C.
   std::int64_t channels = 0;
   /// Elements of each channel on this replica, N * S; 0 is welcome.
   std::int64_t count = 0;
@@ -113,6 +118,7 @@ struct batch_norm_message {
   statistics_update update;
 };
 
+/// For CAF's serializers.
 template <class Inspector>
 auto inspect(Inspector& f, batch_norm_message& x) {
   return detail::inspect_object(
@@ -137,6 +143,7 @@ struct batch_norm_reply {
   std::int64_t num_batches_tracked = 0;
 };
 
+/// For CAF's serializers.
 template <class Inspector>
 auto inspect(Inspector& f, batch_norm_reply& x) {
   return detail::inspect_object(

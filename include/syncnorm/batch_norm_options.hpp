@@ -18,7 +18,9 @@ struct batch_norm_options {
   std::int64_t channels = 0;
   /// Of the tensors. Parameters and statistics are of `statistics_type(type)`.
   dtype type = dtype::float32;
+  /// Keeps the inverse deviation finite: 0 or more.
   double eps = 1e-5;
+  /// How epsilon is used.
   eps_mode mode = eps_mode::plus;
   /// The weight of a batch in the running statistics. Nothing: they are the
   /// average over all batches.

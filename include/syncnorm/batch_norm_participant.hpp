@@ -47,7 +47,9 @@ public:
                                           callback_context& context,
                                           std::int64_t copy_id);
 
+  /// Takes over the part; the other has none any more.
   batch_norm_participant(batch_norm_participant&&) noexcept;
+  /// As the constructor; the former part is left.
   batch_norm_participant& operator=(batch_norm_participant&&) noexcept;
   ~batch_norm_participant();
 
@@ -62,6 +64,7 @@ public:
   /// this reason at once, and need not wait for the deadline.
   void give_up(std::string why);
 
+  /// Which copy this is, from 0.
   [[nodiscard]] std::int64_t copy_id() const noexcept;
 
   /// How long this participant has waited for replies, all rounds together.

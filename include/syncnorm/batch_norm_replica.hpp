@@ -22,6 +22,7 @@ public:
   [[nodiscard]] const channel_array& mean() const noexcept {
     return mean_;
   }
+  /// 1/σ of the batch, by channel.
   [[nodiscard]] const channel_array& inv_std() const noexcept {
     return inv_std_;
   }
@@ -56,6 +57,7 @@ public:
   /// @throws error as `batch_norm_options::validate`.
   explicit batch_norm_replica(batch_norm_options options);
 
+  /// What the layer is.
   [[nodiscard]] const batch_norm_options& options() const noexcept {
     return options_;
   }
@@ -65,6 +67,7 @@ public:
     training_ = on;
   }
 
+  /// Whether it is in training, not in evaluation.
   [[nodiscard]] bool is_training() const noexcept {
     return training_;
   }
@@ -82,6 +85,7 @@ public:
   /// reduction to add or average.
   [[nodiscard]] std::vector<named_array> gradients();
 
+  /// Sets the gradients of weight and bias to 0.
   void zero_gradients();
 
   // -- forward ----------------------------------------------------------------

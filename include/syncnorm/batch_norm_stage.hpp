@@ -32,6 +32,7 @@ public:
   /// @throws error `invalid_argument` while the slave actor has the state.
   [[nodiscard]] batch_norm_stage clone() const;
 
+  /// Takes over state and slave actor.
   batch_norm_stage(batch_norm_stage&&) = default;
   batch_norm_stage& operator=(batch_norm_stage&&) = delete;
 

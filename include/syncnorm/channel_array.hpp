@@ -25,18 +25,23 @@ public:
   /// float32 or float64.
   [[nodiscard]] dtype type() const noexcept;
 
+  /// Number of channels.
   [[nodiscard]] std::size_t size() const noexcept;
 
+  /// Whether there are none.
   [[nodiscard]] bool empty() const noexcept {
     return size() == 0;
   }
 
   /// The first element, null if there is none.
   [[nodiscard]] void* data() noexcept;
+  /// The elements, of the array's type.
   [[nodiscard]] const void* data() const noexcept;
 
+  /// Element `i`, whatever its type.
   [[nodiscard]] double operator[](std::size_t i) const;
 
+  /// Sets all elements to `value`.
   void fill(double value);
 
   /// Rounds `values`, as many as there are elements, to this type.

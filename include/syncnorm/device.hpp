@@ -7,7 +7,13 @@
 
 namespace syncnorm {
 
-enum class device_type : std::uint8_t { cpu = 0, cuda = 1 };
+/// Kinds of devices.
+enum class device_type : std::uint8_t {
+  /// Host memory.
+  cpu = 0,
+  /// Memory of an NVIDIA GPU.
+  cuda = 1,
+};
 
 /// A place where tensors live and kernels run: `cpu`, `cpu:3`, `cuda:1`.
 ///
@@ -15,7 +21,9 @@ enum class device_type : std::uint8_t { cpu = 0, cuda = 1 };
 /// on one machine can be told apart: all CPU devices share one memory. The
 /// index of a CUDA device is the CUDA runtime's ordinal.
 struct device {
+  /// Which kind.
   device_type type = device_type::cpu;
+  /// Which of that kind, from 0.
   std::int32_t index = 0;
 
   friend bool operator==(const device&, const device&) = default;

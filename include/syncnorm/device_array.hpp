@@ -48,12 +48,15 @@ public:
   [[nodiscard]] static device_stream borrow(device_runtime& runtime,
                                             const device& where, void* stream);
 
+  /// Whether there is a stream.
   [[nodiscard]] explicit operator bool() const noexcept {
     return state_ != nullptr;
   }
 
+  /// What runs it.
   [[nodiscard]] device_runtime& runtime() const noexcept;
 
+  /// Its device.
   [[nodiscard]] const device& where() const noexcept;
 
   /// For calls of kernels.
@@ -80,11 +83,14 @@ class pinned_memory {
 public:
   pinned_memory() = default;
 
+  /// Takes memory of that size.
   pinned_memory(const device_stream& stream, std::size_t bytes);
 
+  /// The memory.
   [[nodiscard]] void* data() const noexcept {
     return data_.get();
   }
+  /// Its size in bytes.
   [[nodiscard]] std::size_t bytes() const noexcept {
     return bytes_;
   }
@@ -112,8 +118,11 @@ public:
   /// anybody else gets a copy.
   void publish();
 
+  /// Number of elements.
   [[nodiscard]] std::size_t size() const noexcept;
+  /// Size in bytes.
   [[nodiscard]] std::size_t bytes() const noexcept;
+  /// Type of the elements.
   [[nodiscard]] dtype type() const noexcept;
 
   /// Null if there is no array.
@@ -151,7 +160,9 @@ class device_reading {
 public:
   /// Nothing is read.
   device_reading() = default;
+  /// Begins to read on the stream `reader`.
   device_reading(device_array array, device_stream reader);
+  /// Takes over the reading.
   device_reading(device_reading&&) noexcept = default;
   device_reading& operator=(device_reading&&) = delete;
   device_reading(const device_reading&) = delete;
@@ -163,6 +174,7 @@ public:
     return array_.data();
   }
 
+  /// Address of element `i`.
   [[nodiscard]] const void* at(std::size_t i) const noexcept {
     return array_.at(i);
   }

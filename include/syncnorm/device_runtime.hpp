@@ -43,6 +43,7 @@ public:
   /// An event to wait for without spinning, and without a time.
   [[nodiscard]] virtual void* make_event(const device& where) = 0;
 
+  /// Ends what `make_event` has made.
   virtual void end_event(const device& where, void* event) noexcept = 0;
 
   /// The event passes when the stream of `at` has come here.
@@ -72,6 +73,7 @@ public:
   [[nodiscard]] virtual void* allocate_pinned(const device& where,
                                               std::size_t bytes) = 0;
 
+  /// Gives back what `allocate_pinned` has made.
   virtual void release_pinned(void* memory) noexcept = 0;
 
   /// Copies, in the stream of `at`, between memory of any two devices; host
@@ -84,28 +86,35 @@ public:
 
   // As the functions of the same name, which they call.
 
+  /// As `syncnorm::batch_moments_workspace`, on the device.
   [[nodiscard]] virtual std::size_t
   batch_moments_workspace(const tensor_layout& x);
 
+  /// As `syncnorm::batch_moments`, on the device.
   virtual void batch_moments(const execution& run, const const_tensor_view& x,
                              moments_view& out, const workspace& scratch);
 
+  /// As `syncnorm::merge_moments`, on the device.
   virtual void merge_moments(const execution& run,
                              std::span<const const_moments_view> parts,
                              moments_view& out);
 
+  /// As `syncnorm::finalize_moments`, on the device.
   virtual void finalize_moments(const execution& run,
                                 const const_moments_view& total,
                                 const finalize_options& options, void* mean,
                                 void* inv_std, const running_view& running);
 
+  /// As `syncnorm::normalize`, on the device.
   virtual void normalize(const execution& run, const const_tensor_view& x,
                          const channel_parameters& parameters,
                          const tensor_view& y);
 
+  /// As `syncnorm::backward_reduce_workspace`, on the device.
   [[nodiscard]] virtual std::size_t
   backward_reduce_workspace(const tensor_layout& x);
 
+  /// As `syncnorm::backward_reduce`, on the device.
   virtual void backward_reduce(const execution& run,
                                const const_tensor_view& dy,
                                const const_tensor_view& x,
@@ -113,15 +122,18 @@ public:
                                const backward_sums& out,
                                const workspace& scratch);
 
+  /// As `syncnorm::backward_input`, on the device.
   virtual void backward_input(const execution& run, const const_tensor_view& dy,
                               const const_tensor_view& x,
                               const channel_parameters& parameters,
                               const total_sums& sums, const tensor_view& dx);
 
+  /// As `syncnorm::add_arrays`, on the device.
   virtual void add_arrays(const execution& run,
                           std::span<const void* const> parts,
                           std::int64_t elements, dtype type, void* out);
 
+  /// As `syncnorm::clear_clamped`, on the device.
   virtual void clear_clamped(const execution& run, const void* inv_std,
                              double eps, std::int64_t channels, dtype type,
                              void* sum_dy_xmu);

@@ -39,6 +39,7 @@ public:
   ///         tensor still belongs to the caller.
   explicit dlpack_tensor(DLManagedTensor* tensor);
 
+  /// The tensor.
   [[nodiscard]] const tensor_view& view() const noexcept {
     return view_;
   }

@@ -89,8 +89,10 @@ enum class errc : std::uint8_t {
 /// operation, the argument, what was expected and what was found.
 class error : public std::runtime_error {
 public:
+  /// An error of that code and text.
   error(errc code, const std::string& text);
 
+  /// Why.
   [[nodiscard]] errc code() const noexcept {
     return code_;
   }

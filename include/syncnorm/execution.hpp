@@ -12,9 +12,13 @@ namespace syncnorm {
 /// `[0, parts)`, in any order and on any threads, and return after the last
 /// one has. `body` does not throw.
 struct parallel_for {
+  /// One part of the work.
   using body_type = void (*)(void* context, std::int64_t part);
 
+  /// Calls `body(context, part)` for all parts, in any order, and returns when
+  /// all have returned.
   void (*run)(void* self, std::int64_t parts, body_type body, void* context);
+  /// First argument of `run`.
   void* self = nullptr;
   /// How many parts a call is cut into at most; 1 or more. Results do not
   /// depend on it, bit for bit.
@@ -25,6 +29,7 @@ struct parallel_for {
 /// On a CUDA device it was enqueued on `stream`: the arguments must stay valid
 /// until that stream has come past it, and nothing here waits for that.
 struct execution {
+  /// The device.
   device where;
   /// The CUDA stream (`cudaStream_t`) of `where`; null is its default stream.
   /// Ignored on the CPU.
@@ -37,7 +42,9 @@ struct execution {
 /// as its `*_workspace` function says, aligned to 16 bytes (256 on CUDA), on
 /// the device of the execution. Two operations on one stream may share it.
 struct workspace {
+  /// The memory.
   void* data = nullptr;
+  /// Its size in bytes.
   std::size_t bytes = 0;
 };
 

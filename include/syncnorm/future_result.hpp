@@ -23,6 +23,7 @@ namespace syncnorm {
 template <class T>
 class future_result {
 public:
+  /// What it delivers.
   using value_type = T;
 
   future_result() = default;
@@ -82,6 +83,7 @@ private:
 template <class T>
 class future_writer {
 public:
+  /// The writing end of `future`.
   explicit future_writer(std::shared_ptr<future_result<T>> future)
       : future_{std::move(future)} {}
 

@@ -12,12 +12,14 @@ namespace syncnorm {
 struct layer_master {
   /// The layer's path inside the model, for example `"features.3"`.
   std::string path;
+  /// The master of the layer.
   batch_norm_master_actor master;
 };
 
 /// The masters of all synchronized layers of a model.
 using layer_masters = std::vector<layer_master>;
 
+/// For CAF's serializers.
 template <class Inspector>
 auto inspect(Inspector& f, layer_master& x) {
   return detail::inspect_object(f, x, "syncnorm::layer_master",

@@ -27,6 +27,7 @@ struct round_tag {
   friend bool operator==(const round_tag&, const round_tag&) = default;
 };
 
+/// For CAF's serializers.
 template <class Inspector>
 auto inspect(Inspector& f, round_tag& x) {
   return detail::inspect_object(f, x, "syncnorm::round_tag",
@@ -44,6 +45,7 @@ struct slave_ticket {
   caf::timespan deadline{};
 };
 
+/// For CAF's serializers.
 template <class Inspector>
 auto inspect(Inspector& f, slave_ticket& x) {
   return detail::inspect_object(f, x, "syncnorm::slave_ticket",

@@ -17,24 +17,37 @@ namespace syncnorm {
 /// `where`. Where `count` is 0 their content has no meaning, and they may be
 /// null.
 struct const_moments_view {
+  /// How many elements each channel has.
   std::int64_t count = 0;
+  /// E[x], `[channels]`.
   const void* mean = nullptr;
+  /// Σ (x - mean)², `[channels]`.
   const void* m2 = nullptr;
+  /// C.
   std::int64_t channels = 0;
+  /// Of mean and M2.
   dtype type = dtype::float32;
+  /// Where they lie.
   device where;
 };
 
 /// Moments to be written. A function sets `count` on the host at once and
 /// `mean` and `m2` on the device.
 struct moments_view {
+  /// How many elements each channel has.
   std::int64_t count = 0;
+  /// E[x], `[channels]`.
   void* mean = nullptr;
+  /// Σ (x - mean)², `[channels]`.
   void* m2 = nullptr;
+  /// C.
   std::int64_t channels = 0;
+  /// Of mean and M2.
   dtype type = dtype::float32;
+  /// Where they lie.
   device where;
 
+  /// The same memory, to be read.
   [[nodiscard]] operator const_moments_view() const noexcept {
     return {count, mean, m2, channels, type, where};
   }
@@ -99,6 +112,7 @@ enum class eps_mode : std::uint8_t {
 /// pointer is null or points to C elements of the moments' dtype on their
 /// device; both are null or both are not.
 struct running_view {
+  /// The running mean, `[C]`.
   void* mean = nullptr;
   /// Unbiased (divided by count - 1).
   void* var = nullptr;
@@ -106,7 +120,9 @@ struct running_view {
 
 /// What `finalize_moments` does beside normalizing constants.
 struct finalize_options {
+  /// Keeps the inverse deviation finite: 0 or more.
   double eps = 1e-5;
+  /// How epsilon is used.
   eps_mode mode = eps_mode::plus;
   /// The weight of this batch in the running statistics, in [0, 1]. For a
   /// cumulative average over all batches the caller passes

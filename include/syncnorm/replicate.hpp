@@ -71,7 +71,9 @@ private:
 class replicable {
 public:
   replicable() = default;
+  /// Copies nothing: the interface has no state.
   replicable(const replicable&) = default;
+  /// Copies nothing: the interface has no state.
   replicable& operator=(const replicable&) = default;
   virtual ~replicable() = default;
 

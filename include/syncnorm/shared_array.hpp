@@ -20,6 +20,7 @@ namespace syncnorm {
 template <class T>
 class shared_array {
 public:
+  /// Of the elements.
   using value_type = T;
 
   /// The largest array that is accepted from another node, in elements.
@@ -31,6 +32,7 @@ public:
   explicit shared_array(std::vector<T> values)
       : values_{std::make_shared<const std::vector<T>>(std::move(values))} {}
 
+  /// Takes those values.
   shared_array(std::initializer_list<T> values)
       : shared_array{std::vector<T>(values)} {}
 
@@ -39,22 +41,27 @@ public:
     return values_ ? values_->size() : 0;
   }
 
+  /// The elements.
   [[nodiscard]] const T* data() const noexcept {
     return values_ ? values_->data() : nullptr;
   }
 
+  /// The first element.
   [[nodiscard]] const T* begin() const noexcept {
     return data();
   }
 
+  /// Behind the last element.
   [[nodiscard]] const T* end() const noexcept {
     return data() + size();
   }
 
+  /// Element `i`, which must be there.
   [[nodiscard]] const T& operator[](std::size_t i) const noexcept {
     return data()[i];
   }
 
+  /// All elements.
   [[nodiscard]] std::span<const T> view() const noexcept {
     return {data(), size()};
   }
@@ -66,11 +73,13 @@ public:
 
   // -- serialization ----------------------------------------------------------
 
+  /// Writes it as one block of bytes; returns whether that worked.
   template <class Sink>
   bool save(Sink& f) const {
     return detail::save_floats(f, view());
   }
 
+  /// Reads what `save` has written; returns whether it is sound.
   template <class Source>
   bool load(Source& f) {
     std::vector<T> values;
@@ -89,7 +98,9 @@ private:
   std::shared_ptr<const std::vector<T>> values_;
 };
 
+/// Of float32.
 using float_array = shared_array<float>;
+/// Of float64.
 using double_array = shared_array<double>;
 
 } // namespace syncnorm

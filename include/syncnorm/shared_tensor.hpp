@@ -32,6 +32,7 @@ public:
       : view_{view},
         owner_{std::move(owner)} {}
 
+  /// The tensor, to be read.
   [[nodiscard]] const const_tensor_view& view() const noexcept {
     return view_;
   }
@@ -49,6 +50,7 @@ public:
 
   // -- serialization ----------------------------------------------------------
 
+  /// Writes it as one block of bytes; returns whether that worked.
   template <class Sink>
   bool save(Sink& f) const {
     auto header = detail::make_tensor_header(view_.layout());
@@ -76,6 +78,7 @@ public:
     return true;
   }
 
+  /// Reads what `save` has written; returns whether it is sound.
   template <class Source>
   bool load(Source& f) {
     std::uint64_t size = 0;
@@ -118,6 +121,7 @@ public:
   /// As `layout`, but with samples without gaps.
   explicit tensor_memory(tensor_layout layout);
 
+  /// The tensor, to be written.
   [[nodiscard]] const tensor_view& view() const noexcept {
     return view_;
   }

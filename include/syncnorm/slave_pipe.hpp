@@ -29,6 +29,7 @@ namespace syncnorm {
 template <class In, class Out>
 class slave_pipe {
 public:
+  /// The handle of its master.
   using master_type = sync_master_actor<In, Out>;
 
   /// For an actor that was registered by a request of its own.

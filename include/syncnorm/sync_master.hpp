@@ -51,7 +51,9 @@ auto run_master(Self&& self, const Master& master, In message) {
 template <class In, class Out>
 class sync_master {
 public:
+  /// The master's handle.
   using handle_type = sync_master_actor<In, Out>;
+  /// What its slaves have.
   using pipe_type = slave_pipe<In, Out>;
 
   /// @throws error as `spawn_sync_master`.
@@ -70,6 +72,7 @@ public:
     caf::anon_send_exit(handle_, caf::exit_reason::user_shutdown);
   }
 
+  /// The master actor.
   [[nodiscard]] const handle_type& handle() const noexcept {
     return handle_;
   }

@@ -16,7 +16,9 @@ namespace syncnorm {
 /// master, others are slaves.
 template <class T>
 struct identified {
+  /// The participant.
   std::int64_t identifier = 0;
+  /// What it sent, or gets.
   T message{};
 };
 

@@ -47,8 +47,11 @@ enum class memory_format : std::uint8_t {
 /// `n * sample_stride + c * S + s` elements behind the first for
 /// `channels_first`, and `n * sample_stride + s * C + c` for `channels_last`.
 struct tensor_shape {
+  /// N.
   std::int64_t samples = 0;
+  /// C.
   std::int64_t channels = 0;
+  /// S.
   std::int64_t spatial = 1;
 
   /// Elements of each channel: N * S.
@@ -61,11 +64,15 @@ struct tensor_shape {
 
 /// Everything about a tensor but its memory.
 struct tensor_layout {
+  /// Of the elements.
   dtype type = dtype::float32;
+  /// How many.
   tensor_shape shape;
+  /// In which order.
   memory_format format = memory_format::channels_first;
   /// Elements from one sample to the next; at least `C * S`.
   std::int64_t sample_stride = 0;
+  /// On which device.
   device where;
 
   friend bool operator==(const tensor_layout&, const tensor_layout&) = default;
@@ -95,24 +102,31 @@ public:
   ///         stride is smaller than a sample.
   const_tensor_view(const void* data, const tensor_layout& layout);
 
+  /// The first element.
   [[nodiscard]] const void* data() const noexcept {
     return data_;
   }
+  /// Type, shape, format and place.
   [[nodiscard]] const tensor_layout& layout() const noexcept {
     return layout_;
   }
+  /// Of the elements.
   [[nodiscard]] dtype type() const noexcept {
     return layout_.type;
   }
+  /// N, C, S.
   [[nodiscard]] const tensor_shape& shape() const noexcept {
     return layout_.shape;
   }
+  /// In which order they lie.
   [[nodiscard]] memory_format format() const noexcept {
     return layout_.format;
   }
+  /// Elements from one sample to the next.
   [[nodiscard]] std::int64_t sample_stride() const noexcept {
     return layout_.sample_stride;
   }
+  /// On which device.
   [[nodiscard]] const device& where() const noexcept {
     return layout_.where;
   }
@@ -120,12 +134,15 @@ public:
   [[nodiscard]] std::int64_t size() const noexcept {
     return layout_.shape.per_channel() * layout_.shape.channels;
   }
+  /// Whether there are no elements.
   [[nodiscard]] bool empty() const noexcept {
     return size() == 0;
   }
 
 protected:
+  /// The first element.
   const void* data_ = nullptr;
+  /// Type, shape, format and place.
   tensor_layout layout_;
 };
 
@@ -137,6 +154,7 @@ public:
   /// As for `const_tensor_view`.
   tensor_view(void* data, const tensor_layout& layout);
 
+  /// The first element, to be written.
   [[nodiscard]] void* data() const noexcept {
     return const_cast<void*>(data_);
   }

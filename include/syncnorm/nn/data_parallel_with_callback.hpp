@@ -52,6 +52,7 @@ struct DataParallelWithCallbackOptions {
 class DataParallelWithCallbackImpl : public torch::nn::Module,
                                      public ReplaceableChildren {
 public:
+  /// Runs a copy of the module on its input.
   using forward_function =
       std::function<torch::Tensor(torch::nn::Module&, const torch::Tensor&)>;
 
@@ -71,6 +72,7 @@ public:
           },
           std::move(options)} {}
 
+  /// The same for a `ModuleHolder`.
   template <class ModuleType>
   DataParallelWithCallbackImpl(
       caf::actor_system& system,
@@ -110,6 +112,7 @@ public:
   void replace_child(const std::string& name,
                      const std::shared_ptr<torch::nn::Module>& child) override;
 
+  /// Devices, dimension and the layers' synchronization.
   DataParallelWithCallbackOptions options;
 
 private:

@@ -16,10 +16,12 @@ namespace syncnorm {
 /// `replicable`.
 template <>
 struct module_traits<torch::nn::Module> {
+  /// The type's name, for error texts.
   static std::string name(const torch::nn::Module& m) {
     return m.name();
   }
 
+  /// The named children that are there.
   static std::vector<std::pair<std::string, torch::nn::Module*>>
   children(torch::nn::Module& m) {
     std::vector<std::pair<std::string, torch::nn::Module*>> result;
@@ -28,6 +30,7 @@ struct module_traits<torch::nn::Module> {
     return result;
   }
 
+  /// Runs the replication callback, if `m` has one; returns whether.
   static bool replicate(torch::nn::Module& m, callback_context& context,
                         std::int64_t copy_id) {
     auto* listener = dynamic_cast<replicable*>(&m);
@@ -36,6 +39,7 @@ struct module_traits<torch::nn::Module> {
     return listener != nullptr;
   }
 
+  /// Undoes `replicate`.
   static void release(torch::nn::Module& m) {
     if (auto* listener = dynamic_cast<replicable*>(&m))
       listener->on_data_parallel_release();

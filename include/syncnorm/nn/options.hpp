@@ -20,6 +20,7 @@ using optional_momentum = std::decay_t<
 /// Options of `SynchronizedBatchNorm1d`, `2d` and `3d`: those of libtorch's
 /// BatchNorm, and how epsilon is used.
 struct SynchronizedBatchNormOptions {
+  /// libtorch's defaults for that many channels.
   SynchronizedBatchNormOptions(std::int64_t num_features)
       : num_features_{num_features} {}
 
@@ -54,8 +55,11 @@ struct SynchronizedBatchNormOptions {
   TORCH_ARG(bool, track_running_stats) = true;
 };
 
+/// Options of `SynchronizedBatchNorm1d`.
 using SynchronizedBatchNorm1dOptions = SynchronizedBatchNormOptions;
+/// Options of `SynchronizedBatchNorm2d`.
 using SynchronizedBatchNorm2dOptions = SynchronizedBatchNormOptions;
+/// Options of `SynchronizedBatchNorm3d`.
 using SynchronizedBatchNorm3dOptions = SynchronizedBatchNormOptions;
 
 } // namespace syncnorm::nn

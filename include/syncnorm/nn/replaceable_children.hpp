@@ -25,7 +25,9 @@ namespace syncnorm::nn {
 class ReplaceableChildren {
 public:
   ReplaceableChildren() = default;
+  /// Copies nothing: the interface has no state.
   ReplaceableChildren(const ReplaceableChildren&) = default;
+  /// Copies nothing: the interface has no state.
   ReplaceableChildren& operator=(const ReplaceableChildren&) = default;
   virtual ~ReplaceableChildren() = default;
 

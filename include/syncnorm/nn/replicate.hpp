@@ -50,11 +50,13 @@ public:
   /// anew; then it returns true.
   bool refresh();
 
+  /// The copies, one a device.
   [[nodiscard]] const std::vector<std::shared_ptr<torch::nn::Module>>&
   copies() const noexcept {
     return copies_;
   }
 
+  /// Their devices.
   [[nodiscard]] const std::vector<torch::Device>& devices() const noexcept {
     return devices_;
   }

@@ -60,23 +60,28 @@ public:
   /// The innermost scope of this thread, or null.
   [[nodiscard]] static const replication_scope* current() noexcept;
 
+  /// What spawns the masters.
   [[nodiscard]] caf::actor_system& system() const noexcept {
     return *system_;
   }
 
+  /// What the scope was opened with.
   [[nodiscard]] const SynchronizeOptions& options() const noexcept {
     return options_;
   }
 
+  /// Whose graphs the copies have.
   [[nodiscard]] graph_kind graph() const noexcept {
     return graph_;
   }
 
+  /// The pass that the scope belongs to, or null.
   [[nodiscard]] const std::shared_ptr<detail::forward_session>&
   session() const noexcept {
     return session_;
   }
 
+  /// The copies in other processes, or null.
   [[nodiscard]] detail::distant_copies* distant() const noexcept {
     return distant_;
   }

@@ -50,14 +50,17 @@ public:
 
 protected:
   SynchronizedBatchNormBase() = default;
+  /// A copy has no seat.
   SynchronizedBatchNormBase(const SynchronizedBatchNormBase&) noexcept
       : replicable{} {}
+  /// Keeps its own seat.
   SynchronizedBatchNormBase&
   operator=(const SynchronizedBatchNormBase&) noexcept {
     return *this;
   }
 
   struct call;
+  /// Applies the layer with those arguments.
   torch::Tensor run(const torch::Tensor& input, const call& arguments) const;
 
   /// Names the layer in error texts where it has no path.
@@ -69,13 +72,21 @@ private:
 
 /// One forward call: what the layer holds at that moment.
 struct SynchronizedBatchNormBase::call {
+  /// Number of spatial dimensions.
   std::size_t dimensions;
+  /// The layer's options.
   const SynchronizedBatchNormOptions& options;
+  /// Whether it is in training.
   bool training;
+  /// The weight, or undefined.
   const torch::Tensor& weight;
+  /// The bias, or undefined.
   const torch::Tensor& bias;
+  /// The running mean, or undefined.
   torch::Tensor& running_mean;
+  /// The running variance, or undefined.
   torch::Tensor& running_var;
+  /// The counter of batches, or undefined.
   torch::Tensor& num_batches_tracked;
 };
 
@@ -106,6 +117,7 @@ class SynchronizedBatchNormImplBase
     : public torch::nn::NormImplBase<D, Derived, SynchronizedBatchNormOptions>,
       public SynchronizedBatchNormBase {
 public:
+  /// libtorch's part of the layer.
   using base_type =
       torch::nn::NormImplBase<D, Derived, SynchronizedBatchNormOptions>;
   using base_type::base_type;
@@ -113,6 +125,7 @@ public:
   /// Number of spatial dimensions.
   static constexpr std::size_t dimensions = D;
 
+  /// Applies the layer.
   torch::Tensor forward(const torch::Tensor& input) override {
     return run(input, {D, this->options, this->is_training(), this->weight,
                        this->bias, this->running_mean, this->running_var,
@@ -135,6 +148,7 @@ public:
     }
   }
 
+  /// As libtorch prints its own, with the name of this one.
   void pretty_print(std::ostream& stream) const override {
     stream << "syncnorm::nn::" << Derived::layer_name << "("
            << this->options.num_features() << ", eps=" << this->options.eps()
@@ -154,6 +168,7 @@ protected:
   /// copies when it fails.
   void _check_input_dim(const torch::Tensor&) override {}
 
+  /// Names the layer in error texts where it has no path.
   [[nodiscard]] const char* kind() const noexcept override {
     return Derived::layer_name;
   }
@@ -163,6 +178,7 @@ protected:
 class SynchronizedBatchNorm1dImpl
     : public SynchronizedBatchNormImplBase<1, SynchronizedBatchNorm1dImpl> {
 public:
+  /// The layer's name.
   static constexpr const char* layer_name = "SynchronizedBatchNorm1d";
   using SynchronizedBatchNormImplBase::SynchronizedBatchNormImplBase;
 };
@@ -171,6 +187,7 @@ public:
 class SynchronizedBatchNorm2dImpl
     : public SynchronizedBatchNormImplBase<2, SynchronizedBatchNorm2dImpl> {
 public:
+  /// The layer's name.
   static constexpr const char* layer_name = "SynchronizedBatchNorm2d";
   using SynchronizedBatchNormImplBase::SynchronizedBatchNormImplBase;
 };
@@ -179,6 +196,7 @@ public:
 class SynchronizedBatchNorm3dImpl
     : public SynchronizedBatchNormImplBase<3, SynchronizedBatchNorm3dImpl> {
 public:
+  /// The layer's name.
   static constexpr const char* layer_name = "SynchronizedBatchNorm3d";
   using SynchronizedBatchNormImplBase::SynchronizedBatchNormImplBase;
 };
