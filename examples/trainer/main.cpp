@@ -29,10 +29,17 @@ namespace {
 using namespace syncnorm;
 using namespace syncnorm::train;
 
+/// What a launcher started takes its own GPU, or one core: the others are for
+/// the processes beside it.
 std::vector<device> devices_of(const settings& options) {
-  return options.devices.empty() ? default_devices(
-             engine::count_gpus(), std::thread::hardware_concurrency())
-                                 : parse_devices(options.devices);
+  if (!options.devices.empty())
+    return parse_devices(options.devices);
+  auto gpus = engine::count_gpus();
+  if (options.local_rank < 0)
+    return default_devices(gpus, std::thread::hardware_concurrency());
+  if (gpus == 0)
+    return parse_devices("cpu");
+  return parse_devices(fmt::format("cuda:{}", options.local_rank));
 }
 
 void require_enough_samples(const settings& options, std::size_t replicas) {
@@ -108,7 +115,7 @@ void join_run(caf::actor_system& system, const settings& options) {
   auto own = make_own_part(system, options);
   progress_display display{stdout};
   catch_stop_signals();
-  application app{process_name(), -1, own.identity, own.replicas};
+  application app{process_name(), options.rank, own.identity, own.replicas};
   auto note = [&](const std::string& line) {
     display.note(fmt::format("{} with {}", line, list_devices(own.devices)));
   };

@@ -26,8 +26,9 @@ for samples in 1 2 4 8 16; do
   for norm in sync local; do
     for seed in $(seq "$seeds"); do
       accuracy=$("$programs/syncnorm-train" --devices="cpu*$replicas" \
-        --model="$model" --norm="$norm" --batch="$batch" --lr="$rate" --seed="$seed" \
-        --epochs="$epochs" | awk '/^held-out accuracy/ { print $3 }')
+        --model="$model" --norm="$norm" --batch="$batch" --lr="$rate" \
+        --seed="$seed" --epochs="$epochs" |
+        awk '/^held-out accuracy/ { print $3 }')
       echo "$norm,$samples,$seed,$accuracy" >> "$csv"
     done
   done

@@ -1,5 +1,7 @@
 #include "trainer/plan/devices.hpp"
+#include "trainer/plan/endpoint.hpp"
 #include "trainer/plan/epoch_order.hpp"
+#include "trainer/plan/launch.hpp"
 #include "trainer/plan/schedule.hpp"
 #include "trainer/plan/settings.hpp"
 #include "trainer/plan/sgd.hpp"
@@ -10,6 +12,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <numeric>
 #include <set>
 
@@ -141,4 +144,83 @@ TEST_CASE("options out of range are refused by name") {
   CHECK(contains(message([](auto& x) { x.momentum = 1; }), "--momentum: "));
   CHECK(contains(message([](auto& x) { x.resume = true; }), "--resume: "));
   CHECK(contains(message([](auto& x) { x.every = 5; }), "--every: "));
+}
+
+namespace {
+
+using variables = std::map<std::string, std::string>;
+
+std::optional<launch> launch_of(const variables& all) {
+  return find_launch([&](const char* name) -> const char* {
+    auto found = all.find(name);
+    return found == all.end() ? nullptr : found->second.c_str();
+  });
+}
+
+/// `"serve ADDRESS 3"` or `"join ADDRESS"`.
+std::string role_of(const variables& all) {
+  auto found = launch_of(all);
+  if (!found)
+    return "alone";
+  settings options;
+  apply(*found, options);
+  return options.serve.empty()
+             ? "join " + options.join
+             : "serve " + options.serve + " " + std::to_string(options.workers);
+}
+
+} // namespace
+
+TEST_CASE("launchers' variables say who serves and who joins") {
+  CHECK(role_of({}) == "alone");
+  CHECK(role_of({{"MASTER_ADDR", "a"}, {"WORLD_SIZE", "2"}}) == "alone");
+  CHECK(role_of({{"WORLD_SIZE", "1"}, {"RANK", "0"}}) == "alone");
+  variables torch{{"WORLD_SIZE", "4"},
+                  {"RANK", "0"},
+                  {"MASTER_ADDR", "node1"},
+                  {"MASTER_PORT", "4242"}};
+  CHECK(role_of(torch) == "serve node1:4242 3");
+  torch["RANK"] = "3";
+  torch["LOCAL_RANK"] = "1";
+  CHECK(role_of(torch) == "join node1:4242");
+  torch["TORCHELASTIC_USE_AGENT_STORE"] = "True";
+  CHECK(role_of(torch) == "join node1:4243");
+  CHECK(launch_of(torch)->local_rank == 1);
+  CHECK(launch_of(torch)->rank == 3);
+  CHECK(role_of({{"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_RANK", "1"}})
+        == "join 127.0.0.1:29400");
+  variables slurm{{"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_PROCID", "1"}};
+  CHECK(role_of(slurm) == "join 127.0.0.1:29400");
+  for (const auto& [list, node] : variables{{"gpu7", "gpu7"},
+                                            {"a1,a2", "a1"},
+                                            {"n[07,9-12],m3", "n07"},
+                                            {"n[3-5]", "n3"},
+                                            {"m3,n[3-5]", "m3"}}) {
+    slurm["SLURM_STEP_NODELIST"] = list;
+    CHECK(role_of(slurm) == "join " + node + ":29400");
+  }
+  // A job's script is one process, whatever the job has.
+  CHECK(role_of({{"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "0"}}) == "alone");
+}
+
+TEST_CASE("launchers' variables that are no numbers are refused by name") {
+  auto message = [](const variables& all) {
+    return message_of([&] { (void) launch_of(all); });
+  };
+  CHECK(message({{"WORLD_SIZE", "2"}, {"RANK", "2"}})
+        == "RANK: expected a number from 0 to 1, found \"2\"");
+  CHECK(message({{"WORLD_SIZE", "two"}, {"RANK", "0"}})
+        == "WORLD_SIZE: expected a number from 1 to 100000, found \"two\"");
+  CHECK(message({{"WORLD_SIZE", "2"}, {"RANK", "0"}, {"MASTER_PORT", "0"}})
+        == "MASTER_PORT: expected a number from 1 to 65535, found \"0\"");
+  CHECK(message({{"WORLD_SIZE", "2"}, {"RANK", "0"}, {"LOCAL_RANK", "-1"}})
+        == "LOCAL_RANK: expected a number from 0 to 1, found \"-1\"");
+}
+
+TEST_CASE("an address comes back as it was written") {
+  for (const auto* text : {"localhost:1", "10.0.0.1:65535", "[::1]:0"})
+    CHECK(to_string(parse_endpoint("join", text)) == text);
+  CHECK(parse_endpoint("join", "[::1]:1").is_loopback());
+  CHECK(parse_endpoint("join", "127.8.9.1:1").is_loopback());
+  CHECK_FALSE(parse_endpoint("join", "128.0.0.1:1").is_loopback());
 }

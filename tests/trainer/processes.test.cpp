@@ -8,6 +8,10 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
@@ -282,6 +286,110 @@ TEST_CASE("with --on-failure=continue a run goes on without a lost process, "
   // Other sums in float64, which training amplifies.
   for (std::size_t i = 0; i < found.size(); ++i)
     REQUIRE(std::abs(found[i] - whole[i]) <= 1e-6 * whole[i]);
+}
+
+namespace {
+
+/// A connection to 127.0.0.1, or with port 0 a listener at a free one.
+class stranger {
+public:
+  explicit stranger(std::uint16_t port)
+      : socket_{::socket(AF_INET, SOCK_STREAM, 0)} {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    auto* plain = reinterpret_cast<sockaddr*>(&address);
+    socklen_t size = sizeof address;
+    auto code = port == 0 ? ::bind(socket_, plain, size) | ::listen(socket_, 1)
+                          : ::connect(socket_, plain, size);
+    REQUIRE(code == 0);
+    ::getsockname(socket_, plain, &size);
+    port_ = ntohs(address.sin_port);
+  }
+
+  stranger(const stranger&) = delete;
+  stranger& operator=(const stranger&) = delete;
+
+  ~stranger() {
+    ::close(socket_);
+  }
+
+  void send(const std::string& bytes) const {
+    // The other side may have closed it already.
+    (void) ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  }
+
+  [[nodiscard]] std::uint16_t port() const {
+    return port_;
+  }
+
+private:
+  int socket_;
+  std::uint16_t port_ = 0;
+};
+
+std::uint16_t port_of(const std::string& where) {
+  return static_cast<std::uint16_t>(
+      std::stoi(where.substr(where.rfind(':') + 1)));
+}
+
+/// What a launcher would start.
+child launched(int rank, std::uint16_t port, const arguments& options) {
+  return std::make_unique<child_process>(
+      arguments{"/usr/bin/env", "WORLD_SIZE=3", fmt::format("RANK={}", rank),
+                "MASTER_ADDR=127.0.0.1", fmt::format("MASTER_PORT={}", port),
+                SYNCNORM_TRAIN}
+      + options);
+}
+
+} // namespace
+
+TEST_CASE("garbage and half messages on the port disturb nobody") {
+  auto options = small + arguments{"--epochs=3", "--devices=cpu"};
+  auto first = serve(options, 1);
+  std::mt19937 random{1};
+  std::vector<std::unique_ptr<stranger>> open;
+  auto disturb = [&] {
+    for (std::size_t size : {0U, 1U, 39U, 40U, 41U, 4000U}) {
+      std::string bytes(size, '\0');
+      for (auto& x : bytes)
+        x = static_cast<char>(random());
+      open.push_back(std::make_unique<stranger>(port_of(first.where)));
+      open.back()->send(bytes);
+    }
+    open.back()->send("GET / HTTP/1.1\r\n\r\n");
+  };
+  disturb();
+  auto other = join(first.where, options);
+  REQUIRE(first.process->wait_for("mlp, "));
+  disturb();
+  require_good_end(*first.process);
+  require_good_end(*other);
+}
+
+TEST_CASE("a server that takes the connection and says nothing is given up") {
+  stranger silent{0};
+  auto process = join(fmt::format("127.0.0.1:{}", silent.port()),
+                      {"--patience=0.2", "--model=mlp"});
+  require_failure(*process, "did not answer for 0.2 s");
+}
+
+TEST_CASE(
+    "one command line started several times by a launcher is one run, and "
+    "a rank that comes twice is refused by name") {
+  auto options = small + arguments{"--epochs=20"};
+  auto port = stranger{0}.port();
+  auto two = launched(2, port, options);
+  auto first = launched(0, port, options);
+  REQUIRE(two->wait_for("joined"));
+  auto again = launched(2, port, options);
+  require_failure(*again, "rank 2 has joined already: ");
+  auto one = launched(1, port, options);
+  REQUIRE(
+      contains(first->line_that_begins("mlp"), "3 replicas in 3 processes"));
+  for (auto* process : {&first, &one, &two})
+    require_good_end(**process);
 }
 
 TEST_CASE("whoever is killed, whenever: all others end, and the run that is "

@@ -73,6 +73,10 @@ struct settings {
   std::string join;
   /// Processes that join.
   std::size_t workers = 0;
+  /// The numbers that a launcher gave this process, among all and among those
+  /// of its machine; -1: there was none. See `launch`.
+  std::int64_t rank = -1;
+  std::int64_t local_rank = -1;
   failure_kind on_failure = failure_kind::stop;
   /// Seconds that a replica may keep the others waiting.
   double deadline = 60;

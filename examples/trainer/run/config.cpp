@@ -1,6 +1,7 @@
 #include "trainer/run/config.hpp"
 
 #include "trainer/failure.hpp"
+#include "trainer/plan/launch.hpp"
 #include "trainer/run/error_text.hpp"
 #include "trainer/run/messages.hpp"
 
@@ -8,6 +9,8 @@
 #include "syncnorm/message_types.hpp"
 
 #include <fmt/format.h>
+
+#include <cstdlib>
 
 namespace syncnorm::train {
 
@@ -88,6 +91,10 @@ std::optional<settings> config::read(int argc, char** argv) {
   options_.precision = parse_precision(precision_);
   options_.schedule = parse_schedule(schedule_);
   options_.on_failure = parse_failure(on_failure_);
+  if (options_.serve.empty() && options_.join.empty() && options_.eval.empty())
+    if (auto launched =
+            find_launch([](const char* x) { return std::getenv(x); }))
+      apply(*launched, options_);
   options_.validate();
   auto deadline = options_.round_deadline();
   detail::set_heartbeats(*this, deadline / 5, deadline);

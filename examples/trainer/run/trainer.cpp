@@ -113,7 +113,9 @@ bool trainer::is_epoch_done() const {
 }
 
 void trainer::admit() {
-  if (!processes_.has_changed())
+  // A Ctrl-C that reaches all processes makes them leave: this one ends the run
+  // first, after one more step with them.
+  if (!processes_.has_changed() || stop_())
     return;
   if (auto news = processes_.update(); !news.empty())
     lose(news, {});

@@ -1,0 +1,113 @@
+#include "trainer/plan/launch.hpp"
+
+#include "trainer/failure.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <charconv>
+#include <limits>
+#include <string_view>
+
+namespace syncnorm::train {
+
+namespace {
+
+constexpr std::uint64_t default_port = 29400;
+
+/// The variables of one kind of launcher.
+struct launcher {
+  const char* size;
+  const char* rank;
+  const char* local_rank;
+};
+
+// Slurm sets others for a job's script, which is one process.
+constexpr std::array launchers{
+    launcher{"WORLD_SIZE", "RANK", "LOCAL_RANK"},
+    launcher{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK",
+             "OMPI_COMM_WORLD_LOCAL_RANK"},
+    launcher{"SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID"},
+};
+
+std::uint64_t number_of(const char* name, const char* text, std::uint64_t least,
+                        std::uint64_t most) {
+  std::string_view all{text == nullptr ? "" : text};
+  std::uint64_t result = 0;
+  const auto* end = all.data() + all.size();
+  auto [rest, code] = std::from_chars(all.data(), end, result);
+  if (code != std::errc{} || rest != end || result < least || result > most)
+    throw failure{fmt::format(
+        "{}: expected a number from {} to {}, found {}", name, least, most,
+        text == nullptr ? "none" : fmt::format("\"{}\"", all))};
+  return result;
+}
+
+/// The first of Slurm's list: `node7` of `node[7,9-12],gpu1`.
+std::string first_node(std::string_view list) {
+  auto bracket = list.find('[');
+  auto comma = list.find(',');
+  if (bracket == std::string_view::npos || comma < bracket)
+    return std::string{list.substr(0, comma)};
+  auto inside = list.substr(bracket + 1);
+  return fmt::format("{}{}", list.substr(0, bracket),
+                     inside.substr(0, inside.find_first_of(",-]")));
+}
+
+endpoint find_server(const environment& variable, bool is_slurm) {
+  endpoint result;
+  const auto* address = variable("MASTER_ADDR");
+  const auto* nodes = variable("SLURM_STEP_NODELIST");
+  if (address != nullptr && *address != '\0')
+    result.host = address;
+  else if (is_slurm && nodes != nullptr)
+    result.host = first_node(nodes);
+  else
+    result.host = "127.0.0.1";
+  const auto* port = variable("MASTER_PORT");
+  auto number =
+      port == nullptr ? default_port : number_of("MASTER_PORT", port, 1, 65535);
+  // torchrun serves at its port itself.
+  const auto* store = variable("TORCHELASTIC_USE_AGENT_STORE");
+  if (store != nullptr && std::string_view{store} == "True")
+    number = number == 65535 ? number - 1 : number + 1;
+  result.port = static_cast<std::uint16_t>(number);
+  return result;
+}
+
+} // namespace
+
+std::optional<launch> find_launch(const environment& variable) {
+  // More processes than this are a typing error.
+  constexpr std::uint64_t limit = 100'000;
+  for (const auto& by : launchers) {
+    const auto* size = variable(by.size);
+    const auto* rank = variable(by.rank);
+    if (size == nullptr || rank == nullptr)
+      continue;
+    launch result;
+    result.size = number_of(by.size, size, 1, limit);
+    if (result.size == 1)
+      return std::nullopt;
+    result.rank = number_of(by.rank, rank, 0, result.size - 1);
+    if (const auto* local = variable(by.local_rank))
+      result.local_rank = number_of(by.local_rank, local, 0, result.size - 1);
+    result.where =
+        find_server(variable, std::string_view{by.rank}.starts_with("SLURM"));
+    return result;
+  }
+  return std::nullopt;
+}
+
+void apply(const launch& from, settings& options) {
+  options.rank = static_cast<std::int64_t>(from.rank);
+  options.local_rank = static_cast<std::int64_t>(from.local_rank);
+  if (from.rank == 0) {
+    options.serve = to_string(from.where);
+    options.workers = from.size - 1;
+  } else {
+    options.join = to_string(from.where);
+  }
+}
+
+} // namespace syncnorm::train
