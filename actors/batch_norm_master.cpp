@@ -1,12 +1,13 @@
 #include "syncnorm/batch_norm_master.hpp"
 
+#include "syncnorm/merge_tree.hpp"
 #include "syncnorm/moments.hpp"
 #include "syncnorm/sync_master.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <limits>
@@ -61,8 +62,11 @@ void require_agreement(const message& owner, const message& x) {
                        to_string(a.type)));
 }
 
-void require_update(const message& owner, std::int64_t count) {
-  const auto& update = owner.message.update;
+/// `total` is what all messages were merged into, with the owner's update.
+void require_update(std::int64_t identifier, const batch_norm_message& total) {
+  const message owner{identifier, total};
+  const auto& update = total.update;
+  auto count = total.count;
   if (update.mode.code > static_cast<std::uint8_t>(eps_mode::clamp))
     refuse(errc::malformed_message, owner,
            fmt::format("eps mode {}", update.mode.code));
@@ -100,9 +104,9 @@ std::int64_t total_count(std::span<const message> messages) {
 
 // -- forward ------------------------------------------------------------------
 
-/// Mean and M2 of the whole batch.
-std::vector<double> merge_all(std::span<const message> messages,
-                              std::int64_t count) {
+/// Mean and M2 of `messages`, whose places in the tree are those of
+/// `merge_moments`.
+double_array merge_row(std::span<const message> messages, std::int64_t count) {
   auto channels = messages[0].message.channels;
   std::vector<double> result(2 * std::size_t(channels));
   // Stands in for the values of replicas without any: a part keeps its place in
@@ -125,14 +129,43 @@ std::vector<double> merge_all(std::span<const message> messages,
   moments_view out{count,    result.data(),  result.data() + channels,
                    channels, dtype::float64, {}};
   merge_moments({}, parts, out);
-  return result;
+  return double_array{std::move(result)};
 }
 
-batch_norm_reply merge_forward(std::span<const message> messages,
-                               std::int64_t count) {
-  const auto& update = messages[0].message.update;
-  auto channels = messages[0].message.channels;
-  auto values = merge_all(messages, count);
+/// Whether the tree over the identifiers of `messages` is the tree over their
+/// positions: identifiers in a row from a multiple of a large power of two on.
+bool is_row(std::span<const message> messages) {
+  auto n = std::int64_t(messages.size());
+  auto first = messages.front().identifier;
+  return messages.back().identifier - first == n - 1
+         && first % std::int64_t(std::bit_ceil(std::uint64_t(n))) == 0;
+}
+
+/// Mean and M2 of all elements of `messages`.
+double_array merge_all(std::span<const message> messages, std::int64_t count) {
+  if (count == 0)
+    return {};
+  if (is_row(messages))
+    return merge_row(messages, count);
+  auto left = detail::split_of(messages);
+  std::array<message, 2> halves;
+  for (auto& x : halves) {
+    auto some =
+        &x == halves.data() ? messages.first(left) : messages.subspan(left);
+    x.message.channels = messages[0].message.channels;
+    x.message.count = total_count(some);
+    x.message.values = merge_all(some, x.message.count);
+  }
+  return merge_row(halves, count);
+}
+
+/// The reply to what all messages were merged into.
+batch_norm_reply finish_forward(const batch_norm_message& total) {
+  const auto& update = total.update;
+  auto channels = total.channels;
+  auto count = total.count;
+  std::vector<double> values(total.values.begin(), total.values.end());
+  values.resize(2 * std::size_t(channels));
   auto* mean = values.data();
   auto* inv_std = mean + channels;
   std::vector<double> running(update.running.begin(), update.running.end());
@@ -151,105 +184,113 @@ batch_norm_reply merge_forward(std::span<const message> messages,
           double_array{std::move(running)}, batches};
 }
 
-/// As `merge_forward`, with the moments of all batches before as one part more.
-batch_norm_reply merge_online(std::span<const message> messages,
-                              std::int64_t count) {
-  const auto& update = messages[0].message.update;
-  auto channels = messages[0].message.channels;
-  auto batch = merge_all(messages, count);
+/// As `finish_forward`, with the moments of all batches before as one part
+/// more.
+batch_norm_reply finish_online(const batch_norm_message& batch) {
+  const auto& update = batch.update;
+  auto channels = batch.channels;
   std::vector<double> seen(update.running.begin(), update.running.end());
   auto view_of = [channels](std::int64_t n, double* values) {
     return moments_view{n,        values,         values + channels,
                         channels, dtype::float64, {}};
   };
   auto total = view_of(update.num_elements_tracked, seen.data());
-  std::array<const_moments_view, 2> parts{total, view_of(count, batch.data())};
-  merge_moments({}, parts, total);
+  if (batch.count != 0) {
+    std::vector<double> more(batch.values.begin(), batch.values.end());
+    std::array<const_moments_view, 2> parts{total,
+                                            view_of(batch.count, more.data())};
+    merge_moments({}, parts, total);
+  }
   std::vector<double> values(seen);
   finalize_moments({}, total, {.eps = update.eps, .mode = update.mode},
                    values.data(), values.data() + channels, {});
   return {total.count, double_array{std::move(values)},
           double_array{std::move(seen)},
-          update.num_batches_tracked + (count != 0 ? 1 : 0)};
+          update.num_batches_tracked + (batch.count != 0 ? 1 : 0)};
 }
 
 // -- backward -----------------------------------------------------------------
 
-void add(double* a, const double_array& b) {
-  for (std::size_t i = 0; i < b.size(); ++i)
-    a[i] += b[i];
-}
-
-/// The sums of `messages` along the tree of `merge_moments`: neighbours at
-/// distance 1, then 2, then 4.
-std::vector<double> add_all(std::span<const message> messages) {
-  auto size = 2 * std::size_t(messages[0].message.channels);
-  std::vector<std::vector<double>> sums;
-  for (std::size_t i = 0; i < messages.size(); i += 2) {
-    const auto& x = messages[i].message.values;
-    auto& sum = sums.emplace_back(x.begin(), x.end());
-    sum.resize(size);
-    if (i + 1 < messages.size())
-      add(sum.data(), messages[i + 1].message.values);
+/// The sums over `messages`; none if nobody has sent any.
+double_array add_all(std::span<const message> messages) {
+  std::vector<identified<std::span<const double>>> parts;
+  auto some = false;
+  for (const auto& [identifier, x] : messages) {
+    parts.push_back({identifier, x.values.view()});
+    some = some || x.values.size() != 0;
   }
-  for (std::size_t stride = 1; stride < sums.size(); stride *= 2)
-    for (std::size_t i = 0; i + stride < sums.size(); i += 2 * stride)
-      for (std::size_t j = 0; j < size; ++j)
-        sums[i][j] += sums[i + stride][j];
-  return std::move(sums[0]);
+  if (!some)
+    return {};
+  std::vector<double> sums(2 * std::size_t(messages[0].message.channels));
+  add_tree(std::move(parts), std::span{sums});
+  return double_array{std::move(sums)};
 }
 
-std::string list(std::span<const message> messages) {
-  std::vector<std::int64_t> identifiers;
-  for (const auto& x : messages)
-    identifiers.push_back(x.identifier);
-  return fmt::format("{}", fmt::join(identifiers, ", "));
+batch_norm_reply finish_backward(batch_norm_message total) {
+  if (total.values.size() == 0)
+    total.values =
+        double_array{std::vector<double>(2 * std::size_t(total.channels))};
+  return {total.count, std::move(total.values), {}, 0};
 }
 
 } // namespace
 
-batch_norm_reply merge_round(std::span<const message> messages) {
+batch_norm_message merge_messages(std::span<const message> messages) {
   for (const auto& x : messages) {
     require_known(x);
     require_agreement(messages[0], x);
   }
+  const auto& first = messages[0].message;
+  auto forward = first.mode == round_mode::forward;
+  if (messages.size() == 1)
+    return first;
   auto count = total_count(messages);
-  if (messages[0].message.mode == round_mode::backward)
-    return {count, double_array{add_all(messages)}, {}, 0};
-  require_update(messages[0], count);
-  return messages[0].message.update.online ? merge_online(messages, count)
-                                           : merge_forward(messages, count);
+  return {first.mode,
+          first.type,
+          first.channels,
+          count,
+          forward ? merge_all(messages, count) : add_all(messages),
+          first.update};
 }
 
-sync_callback<batch_norm_message, batch_norm_reply>
-batch_norm_callback(const sync_options& options, std::int64_t participants) {
+batch_norm_reply merge_round(std::span<const message> messages) {
+  auto total = merge_messages(messages);
+  if (total.mode == round_mode::backward)
+    return finish_backward(std::move(total));
+  require_update(messages[0].identifier, total);
+  return total.update.online ? finish_online(total) : finish_forward(total);
+}
+
+sync_reduction<batch_norm_message, batch_norm_reply>
+batch_norm_reduction(const sync_options& options, std::int64_t participants) {
   if (participants < 1)
     throw error{errc::invalid_argument,
                 fmt::format("layer {}: expected 1 participant or more, got {}",
                             options.layer, participants)};
-  auto fixed = options.policy.value_or(failure_policy::fail_round)
-               == failure_policy::fail_round;
-  return [fixed, participants](std::span<message> messages) {
-    if (fixed && std::cmp_not_equal(messages.size(), participants))
-      throw error{errc::unregistered,
-                  fmt::format("{} replicas were to take part, but only {} are "
-                              "registered: {}",
-                              participants, messages.size(), list(messages))};
-    auto reply = merge_round(messages);
-    std::vector<identified<batch_norm_reply>> replies;
-    for (const auto& x : messages)
-      replies.push_back({x.identifier, reply});
-    return replies;
-  };
+  return {.merge = merge_messages,
+          .finish =
+              [](batch_norm_message total) {
+                std::array one{identified<batch_norm_message>{0, total}};
+                return merge_round(one);
+              },
+          .participants = participants};
 }
 
 batch_norm_master_actor spawn_batch_norm_master(caf::actor_system& system,
                                                 sync_options options,
                                                 std::int64_t participants) {
   options = resolve(std::move(options), system.config());
-  auto callback = batch_norm_callback(options, participants);
+  auto reduction = batch_norm_reduction(options, participants);
   return spawn_sync_master<batch_norm_message, batch_norm_reply>(
-      system, std::move(options), std::move(callback));
+      system, std::move(options), std::move(reduction));
+}
+
+batch_norm_master_actor
+spawn_batch_norm_relay(caf::actor_system& system,
+                       const batch_norm_master_actor& parent, std::string layer,
+                       replica_range range) {
+  return spawn_sync_relay<batch_norm_message, batch_norm_reply>(
+      system, parent, std::move(layer), range, merge_messages);
 }
 
 } // namespace syncnorm

@@ -21,11 +21,11 @@ batch_norm_participant::batch_norm_participant(caf::actor_system& system,
                                                sync_options options,
                                                std::int64_t copies) {
   options = resolve(std::move(options), system.config());
-  auto callback = batch_norm_callback(options, copies);
+  auto reduction = batch_norm_reduction(options, copies);
   if (copies == 1)
     return;
   auto master = std::make_unique<owner::element_type>(
-      system, std::move(options), std::move(callback));
+      system, std::move(options), std::move(reduction));
   master_ = master->handle();
   role_ = std::move(master);
 }

@@ -28,8 +28,8 @@ constexpr std::array levels{
     std::pair{std::string_view{"debug"}, log_level::debug},
 };
 
-constexpr std::array<std::string_view, 3> option_names{
-    "deadline", "failure-policy", "log-level"};
+constexpr std::array<std::string_view, 4> option_names{
+    "deadline", "failure-policy", "fan-in", "log-level"};
 
 [[noreturn]] void refuse(std::string_view option, const std::string& expected,
                          const caf::config_value& got) {
@@ -43,6 +43,13 @@ void read_deadline(const caf::config_value& value, caf::timespan& out) {
   if (deadline == nullptr || deadline->count() <= 0)
     refuse("deadline", "a duration longer than zero, such as 30s", value);
   out = *deadline;
+}
+
+void read_fan_in(const caf::config_value& value, std::int64_t& out) {
+  const auto* fan_in = caf::get_if<std::int64_t>(&value);
+  if (fan_in == nullptr || *fan_in < 2)
+    refuse("fan-in", "an integer of 2 or more", value);
+  out = *fan_in;
 }
 
 template <class Names, class T>
@@ -74,6 +81,7 @@ void add_config_options(caf::config_option_set& options) {
       .add<caf::timespan>("deadline", "how long a round may take")
       .add<std::string>("failure-policy",
                         "fail-round or continue-with-survivors")
+      .add<std::int64_t>("fan-in", "messages of a round that one actor takes")
       .add<std::string>("log-level", "quiet, error, warning, info or debug");
 }
 
@@ -93,6 +101,8 @@ sync_defaults read_defaults(const caf::actor_system_config& config) {
       read_deadline(x, result.deadline);
     else if (name == "failure-policy")
       read_name(name, policies, x, result.policy);
+    else if (name == "fan-in")
+      read_fan_in(x, result.fan_in);
     else if (name == "log-level")
       read_name(name, levels, x, result.log);
     else
@@ -111,6 +121,7 @@ sync_options resolve(sync_options options,
   auto defaults = read_defaults(config);
   options.deadline = options.deadline.value_or(defaults.deadline);
   options.policy = options.policy.value_or(defaults.policy);
+  options.fan_in = options.fan_in.value_or(defaults.fan_in);
   return options;
 }
 

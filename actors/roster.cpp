@@ -4,42 +4,146 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 
 namespace syncnorm::detail {
 
-roster::roster() : members_(1) {}
+namespace {
 
-void roster::clear() {
-  members_.assign(1, participant{});
+/// Identifiers in a row are drawn together from this many on.
+constexpr std::int64_t long_run = 8;
+
+/// Lists identifiers and ranges of them, for example "0, 1, 8-15".
+class identifier_list {
+public:
+  void add(std::int64_t first, std::int64_t count) {
+    if (count == 0)
+      return;
+    if (count_ == 0 || first != first_ + count_) {
+      flush();
+      first_ = first;
+    }
+    count_ += count;
+    total_ += count;
+  }
+
+  std::string text() {
+    flush();
+    if (total_ == 0)
+      return "nobody";
+    return (total_ == 1 ? "replica " : "replicas ") + text_;
+  }
+
+private:
+  void flush() {
+    if (count_ >= long_run)
+      append(fmt::format("{}-{}", first_, first_ + count_ - 1));
+    else
+      for (std::int64_t i = 0; i < count_; ++i)
+        append(fmt::format("{}", first_ + i));
+    count_ = 0;
+  }
+
+  void append(const std::string& x) {
+    text_ += (text_.empty() ? "" : ", ") + x;
+  }
+
+  std::int64_t first_ = 0;
+  std::int64_t count_ = 0;
+  std::int64_t total_ = 0;
+  std::string text_;
+};
+
+} // namespace
+
+participant participant::slave(std::int64_t identifier) {
+  participant x;
+  x.identifier = identifier;
+  return x;
 }
 
-caf::expected<std::size_t> roster::add(std::int64_t identifier,
-                                       const caf::actor_addr& address,
+participant participant::relay(std::int64_t first, std::int64_t count) {
+  auto x = slave(first);
+  x.is_relay = true;
+  x.count = count;
+  return x;
+}
+
+std::string participant::name() const {
+  if (is_relay)
+    return fmt::format("the relay of replicas {} to {}", identifier,
+                       identifier + count - 1);
+  return fmt::format("replica {}", identifier);
+}
+
+roster::roster() {
+  clear();
+}
+
+roster::roster(std::int64_t first, std::int64_t count)
+    : first_{first},
+      count_{count} {}
+
+void roster::clear() {
+  members_.assign(count_ == 0 ? 1 : 0, participant{});
+  replicas_ = count_ == 0 ? 1 : 0;
+  erased_ = 0;
+}
+
+caf::expected<std::size_t> roster::add(const participant& x,
                                        const std::string& where) {
-  if (identifier <= 0)
+  if (x.identifier <= 0 || x.count < 1
+      || x.count > std::numeric_limits<std::int64_t>::max() - x.identifier)
+    return make_error(
+        errc::invalid_identifier,
+        x.is_relay
+            ? fmt::format("{}: a relay must stand for 1 replica or more from "
+                          "identifier 1 on (0 is the master's own), got {} "
+                          "from {} on",
+                          where, x.count, x.identifier)
+            : fmt::format("{}: a slave's identifier must be 1 or more (0 is "
+                          "the master's own), got {}",
+                          where, x.identifier));
+  if (count_ != 0
+      && (x.identifier < first_ || x.identifier + x.count > first_ + count_))
     return make_error(errc::invalid_identifier,
-                      fmt::format("{}: a slave's identifier must be 1 or more "
-                                  "(0 is the master's own), got {}",
-                                  where, identifier));
-  auto i = std::ranges::lower_bound(members_, identifier, {},
+                      fmt::format("{}: this relay stands for replicas {} to "
+                                  "{}, not for {}",
+                                  where, first_, first_ + count_ - 1,
+                                  x.name()));
+  auto i = std::ranges::lower_bound(members_, x.identifier, {},
                                     &participant::identifier);
-  if (i != members_.end() && i->identifier == identifier)
+  const participant* other = nullptr;
+  if (i != members_.end() && i->identifier < x.identifier + x.count)
+    other = &*i;
+  else if (i != members_.begin()
+           && std::prev(i)->identifier + std::prev(i)->count > x.identifier)
+    other = &*std::prev(i);
+  if (other != nullptr)
     return make_error(
         errc::duplicate_identifier,
-        fmt::format("{}: replica {} is registered already", where, identifier));
-  i = members_.insert(i, participant{identifier, address});
+        other->is_relay || x.is_relay
+            ? fmt::format("{}: {} overlaps {}, which is "
+                          "registered already",
+                          where, x.name(), other->name())
+            : fmt::format("{}: {} is registered already", where, x.name()));
+  i = members_.insert(i, x);
+  replicas_ += x.count;
   return static_cast<std::size_t>(i - members_.begin());
 }
 
 void roster::erase(std::size_t position) {
+  replicas_ -= members_[position].count;
+  erased_ += members_[position].count;
   members_.erase(members_.begin() + static_cast<std::ptrdiff_t>(position));
 }
 
 std::optional<std::size_t> roster::find(std::int64_t identifier) const {
-  // Identifiers are usually 0, 1, 2, ... without gaps.
-  auto guess = static_cast<std::size_t>(identifier);
-  if (identifier >= 0 && guess < members_.size()
-      && members_[guess].identifier == identifier)
+  // Identifiers are usually in a row.
+  if (members_.empty() || identifier < members_[0].identifier)
+    return std::nullopt;
+  auto guess = static_cast<std::size_t>(identifier - members_[0].identifier);
+  if (guess < members_.size() && members_[guess].identifier == identifier)
     return guess;
   auto i = std::ranges::lower_bound(members_, identifier, {},
                                     &participant::identifier);
@@ -49,14 +153,26 @@ std::optional<std::size_t> roster::find(std::int64_t identifier) const {
 }
 
 std::string roster::list(bool arrived) const {
-  std::vector<std::int64_t> identifiers;
-  for (const auto& member : members_)
+  identifier_list result;
+  auto gaps = !arrived && !is_full();
+  auto next = first_;
+  for (const auto& member : members_) {
+    if (gaps)
+      result.add(next, member.identifier - next);
+    next = member.identifier + member.count;
     if (member.arrived == arrived)
-      identifiers.push_back(member.identifier);
-  if (identifiers.empty())
-    return "nobody";
-  return fmt::format("{} {}", identifiers.size() == 1 ? "replica" : "replicas",
-                     fmt::join(identifiers, ", "));
+      result.add(member.identifier, member.count);
+  }
+  if (gaps)
+    result.add(next, first_ + count_ - next);
+  return result.text();
+}
+
+std::string roster::list() const {
+  identifier_list result;
+  for (const auto& member : members_)
+    result.add(member.identifier, member.count);
+  return result.text();
 }
 
 } // namespace syncnorm::detail

@@ -3,8 +3,16 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <cstddef>
 
 namespace syncnorm::detail {
+
+namespace {
+
+/// Of what comes from another node.
+constexpr std::size_t max_text = 2000;
+
+} // namespace
 
 std::string where_text(std::string_view layer, std::uint64_t round) {
   return fmt::format("layer {}, round {}", layer, round);
@@ -17,9 +25,9 @@ std::string late_text(const std::string& where, caf::timespan waited,
                      members.list(false), members.list(true));
 }
 
-std::string down_text(const std::string& where, std::int64_t identifier,
+std::string down_text(const std::string& where, const participant& who,
                       const caf::error& reason) {
-  return fmt::format("{}: replica {} is down ({})", where, identifier,
+  return fmt::format("{}: {} is down ({})", where, who.name(),
                      reason == caf::none ? "it exited" : describe(reason));
 }
 
@@ -46,9 +54,35 @@ std::string unregistered_text(const std::string& where,
                      where, identifier);
 }
 
-std::string gave_up_text(const std::string& where, std::int64_t identifier,
+std::string gave_up_text(const std::string& where, const participant& who,
                          std::string_view why) {
-  return fmt::format("{}: replica {} gave up: {}", where, identifier, why);
+  return fmt::format("{}: {} gave up: {}", where, who.name(),
+                     why.substr(0, max_text));
+}
+
+std::string membership_text(const std::string& where, std::int64_t expected,
+                            const roster& members) {
+  return fmt::format("{}: {} replicas were to take part, but only {} are "
+                     "registered: {}",
+                     where, expected, members.replicas(), members.list());
+}
+
+std::string silent_parent_text(const std::string& where, caf::timespan waited,
+                               const participant& relay) {
+  auto seconds = std::chrono::duration<double>(waited).count();
+  return fmt::format("{}: {} waited {:.3g} s for the answer of its parent",
+                     where, relay.name(), seconds);
+}
+
+std::string damaged_text(const std::string& where, const participant& who,
+                         std::string_view what) {
+  return fmt::format("{}: the message of {} is damaged: {}", where, who.name(),
+                     what);
+}
+
+caf::error reported_error(const caf::error& x, errc fallback) {
+  return make_error(code_of(x).value_or(fallback),
+                    text_of(x).substr(0, max_text));
 }
 
 std::string failed_before_text(const std::string& where) {

@@ -16,6 +16,11 @@ void sync_options::validate() const {
                 fmt::format("sync_options of layer {}: the deadline must be "
                             "longer than zero, got {} ns",
                             layer, deadline->count())};
+  if (fan_in && *fan_in < 2)
+    throw error{errc::invalid_argument,
+                fmt::format("sync_options of layer {}: the fan-in must be 2 or "
+                            "more, got {}",
+                            layer, *fan_in)};
 }
 
 std::uint64_t layer_hash(std::string_view layer) noexcept {

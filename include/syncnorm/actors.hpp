@@ -13,6 +13,10 @@ namespace syncnorm {
 /// The handle of a master: one a layer. In is what each participant sends into
 /// a round, Out what it gets back. Every request is answered, with a value or
 /// with one error; codes and causes stand in docs/errors.md.
+///
+/// A relay has the same handle: to its slaves it is their master, to its parent
+/// (the master, or another relay) it is one participant, which stands for a
+/// range of replicas.
 template <class In, class Out>
 using sync_master_actor = detail::typed_actor<
     /// From an actor that wants to take part, with its identifier, 1 or more
@@ -50,7 +54,27 @@ using sync_master_actor = detail::typed_actor<
     caf::result<void>(give_up_atom, round_tag, std::string),
 
     /// From the master's own timer: is the round overdue?
-    caf::result<void>(check_deadline_atom)>;
+    caf::result<void>(check_deadline_atom),
+
+    /// From a relay to its parent: it stands for that many replicas from that
+    /// identifier on. Answered as a slave's registration.
+    /// Errors: as there; invalid_argument if the master's callback cannot
+    /// merge.
+    caf::result<slave_ticket>(register_relay_atom, std::int64_t, std::int64_t),
+
+    /// From a registered relay to its parent, once a round, when all of its
+    /// replicas have sent theirs. Answered with the reply for all of them.
+    /// Errors: as a slave's; malformed_message.
+    caf::result<Out>(run_relay_atom, round_tag, relay_parts),
+
+    /// From a relay to its parent: the round has failed below, with that error;
+    /// it becomes the error of all. From a parent to its relays: it has failed
+    /// elsewhere.
+    caf::result<void>(round_failed_atom, round_tag, caf::error),
+
+    /// From a parent to a relay that is late: it has that long to say which of
+    /// its replicas it waits for.
+    caf::result<void>(report_late_atom, round_tag, caf::timespan)>;
 
 /// The handle of one copy of a batch-norm layer in a pipeline of actors. It
 /// takes its passes one after the other in the order of the requests. In

@@ -2,10 +2,13 @@
 
 #include "syncnorm/actors.hpp"
 #include "syncnorm/batch_norm_messages.hpp"
+#include "syncnorm/merge_tree.hpp"
 #include "syncnorm/sync_options.hpp"
+#include "syncnorm/sync_relay.hpp"
 
 #include <cstdint>
 #include <span>
+#include <string>
 
 namespace syncnorm {
 
@@ -25,16 +28,28 @@ batch_norm_master_actor spawn_batch_norm_master(caf::actor_system& system,
                                                 sync_options options,
                                                 std::int64_t participants);
 
-/// The callback of that master. A policy that `options` leave open is to fail
-/// the round.
+/// Spawns a relay of that layer for the replicas of `range`, in front of its
+/// master or of another relay; see `spawn_sync_relay`.
+/// @throws error as `spawn_sync_relay`.
+batch_norm_master_actor
+spawn_batch_norm_relay(caf::actor_system& system,
+                       const batch_norm_master_actor& parent, std::string layer,
+                       replica_range range);
+
+/// How that master merges and replies.
 /// @throws error `invalid_argument` for less than one participant.
-[[nodiscard]] sync_callback<batch_norm_message, batch_norm_reply>
-batch_norm_callback(const sync_options& options, std::int64_t participants);
+[[nodiscard]] sync_reduction<batch_norm_message, batch_norm_reply>
+batch_norm_reduction(const sync_options& options, std::int64_t participants);
+
+/// One message that stands for all of `messages`, with the update of the first.
+/// @throws error as `merge_round`.
+[[nodiscard]] batch_norm_message
+merge_messages(std::span<const identified<batch_norm_message>> messages);
 
 /// What the master makes of a round's messages, in the order of their
 /// identifiers, the owner's first. A function of its arguments only.
 ///
-/// Forward: merges the moments along the tree of `merge_moments`, then as
+/// Forward: merges the moments along the tree over the identifiers, then as
 /// `finalize_moments`, with the owner's `update`. A batch of no elements at all
 /// leaves the running statistics and the number of batches as they were, and
 /// answers mean 0 and the inverse deviation of variance 0. Online, the moments

@@ -35,6 +35,8 @@ struct sync_defaults {
   /// `continue-with-survivors`. Layers fail the round whatever it says: a copy
   /// must see the same participants forward and backward.
   failure_policy policy = failure_policy::fail_round;
+  /// Option `syncnorm.fan-in`: an integer of 2 or more.
+  std::int64_t fan_in = 16;
   /// Option `syncnorm.log-level`: `quiet`, `error`, `warning`, `info` or
   /// `debug`.
   log_level log = log_level::info;

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace syncnorm {
 
@@ -43,6 +44,8 @@ struct slave_ticket {
   round_tag first;
   /// How long a round may take.
   caf::timespan deadline{};
+  /// Whether a round goes on without those at fault.
+  bool survivors = false;
 };
 
 /// For CAF's serializers.
@@ -50,7 +53,26 @@ template <class Inspector>
 auto inspect(Inspector& f, slave_ticket& x) {
   return detail::inspect_object(f, x, "syncnorm::slave_ticket",
                                 detail::field("first", x.first),
-                                detail::field("deadline", x.deadline));
+                                detail::field("deadline", x.deadline),
+                                detail::field("survivors", x.survivors));
+}
+
+/// What a relay sends to its parent: the messages of its replicas, merged as
+/// far as the tree over all identifiers allows.
+struct relay_parts {
+  /// Since the first of its replicas sent its message.
+  caf::timespan waited{};
+  /// The first replica of each part, ascending.
+  std::vector<std::int64_t> first;
+  /// The parts, of the type of a slave's message.
+  caf::message values;
+};
+
+template <class Inspector>
+auto inspect(Inspector& f, relay_parts& x) {
+  return detail::inspect_object(
+      f, x, "syncnorm::relay_parts", detail::field("waited", x.waited),
+      detail::field("first", x.first), detail::field("values", x.values));
 }
 
 } // namespace syncnorm
@@ -87,6 +109,12 @@ CAF_ADD_ATOM(syncnorm, syncnorm, write_state_atom, "sn_write")
 
 CAF_ADD_TYPE_ID(syncnorm, (syncnorm::sync_metrics))
 CAF_ADD_ATOM(syncnorm, syncnorm, get_metrics_atom, "sn_metrics")
+CAF_ADD_TYPE_ID(syncnorm, (syncnorm::relay_parts))
+
+CAF_ADD_ATOM(syncnorm, syncnorm, register_relay_atom, "sn_regrel")
+CAF_ADD_ATOM(syncnorm, syncnorm, run_relay_atom, "sn_relay")
+CAF_ADD_ATOM(syncnorm, syncnorm, round_failed_atom, "sn_failed")
+CAF_ADD_ATOM(syncnorm, syncnorm, report_late_atom, "sn_late")
 
 CAF_END_TYPE_ID_BLOCK(syncnorm)
 

@@ -3,6 +3,7 @@
 #include "syncnorm/actors.hpp"
 #include "syncnorm/config.hpp"
 #include "syncnorm/detail/sync_master_impl.hpp"
+#include "syncnorm/merge_tree.hpp"
 #include "syncnorm/slave_pipe.hpp"
 #include "syncnorm/sync_options.hpp"
 
@@ -31,6 +32,22 @@ sync_master_actor<In, Out> spawn_sync_master(caf::actor_system& system,
   return system.spawn<impl>(std::move(options), std::move(callback));
 }
 
+/// Spawns a master actor whose replicas may stand behind relays; see
+/// `spawn_sync_relay`.
+/// @throws error as above, for an empty function of `reduction`.
+template <class In, class Out>
+sync_master_actor<In, Out>
+spawn_sync_master(caf::actor_system& system, sync_options options,
+                  sync_reduction<In, Out> reduction) {
+  using impl = detail::sync_master_impl<In, Out>;
+  options = resolve(std::move(options), system.config());
+  if (!reduction.merge || !reduction.finish)
+    throw error{errc::invalid_argument, "spawn_sync_master of layer "
+                                            + options.layer
+                                            + ": a function is empty"};
+  return system.spawn<impl>(std::move(options), std::move(reduction));
+}
+
 /// Registers the actor `self`, a pointer or a `caf::scoped_actor`, as a slave
 /// of `master`: `.then` gets a `slave_ticket`, of which to make a `slave_pipe`.
 template <class Self, class Master>
@@ -56,9 +73,11 @@ public:
   /// What its slaves have.
   using pipe_type = slave_pipe<In, Out>;
 
+  /// @param callback a `sync_callback` or a `sync_reduction`.
   /// @throws error as `spawn_sync_master`.
+  template <class Callback>
   sync_master(caf::actor_system& system, sync_options options,
-              sync_callback<In, Out> callback)
+              Callback callback)
       : system_{&system},
         deadline_{resolve(options, system.config()).deadline.value()},
         handle_{spawn_sync_master<In, Out>(system, std::move(options),

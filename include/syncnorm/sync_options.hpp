@@ -53,9 +53,13 @@ struct sync_options {
   /// What becomes of a round in which a participant is at fault. Left open and
   /// not configured: it fails for all.
   std::optional<failure_policy> policy = std::nullopt;
+  /// How many messages of a round an actor takes at most where the library
+  /// spawns relays: above it they form a tree. Left open and not configured:
+  /// 16.
+  std::optional<std::int64_t> fan_in = std::nullopt;
 
-  /// @throws error `invalid_argument` for an empty layer name or a deadline of
-  ///         zero or less.
+  /// @throws error `invalid_argument` for an empty layer name, a deadline of
+  ///         zero or less, or a fan-in below 2.
   void validate() const;
 };
 

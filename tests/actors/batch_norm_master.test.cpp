@@ -232,9 +232,10 @@ TEST_CASE_FIXTURE(layer_fixture, "a round before all copies have registered "
   });
   for (const auto& x : thrown)
     CHECK(outcome(x)
-          == std::pair{errc::unregistered,
-                       std::string{"layer bn, round 1: 3 replicas were to take "
-                                   "part, but only 2 are registered: 0, 1"}});
+          == std::pair{
+              errc::unregistered,
+              std::string{"layer bn, round 1: 3 replicas were to take "
+                          "part, but only 2 are registered: replicas 0, 1"}});
 }
 
 TEST_CASE_FIXTURE(layer_fixture, "a participant that is the only one sends no "

@@ -11,8 +11,10 @@
 
 namespace syncnorm::detail {
 
-/// What a master knows of one participant.
+/// What a master knows of one participant: a slave, a relay that stands for a
+/// range of replicas, or the owner.
 struct participant {
+  /// Of a relay, its first replica's.
   std::int64_t identifier = 0;
   /// Whom the master monitors. Null for an owner that is a thread.
   caf::actor_addr address;
@@ -20,22 +22,36 @@ struct participant {
   bool arrived = false;
   /// Has had the error of the failed round.
   bool informed = false;
+  /// Stands for `count` replicas.
+  bool is_relay = false;
+  std::int64_t count = 1;
+
+  [[nodiscard]] static participant slave(std::int64_t identifier);
+  [[nodiscard]] static participant relay(std::int64_t first,
+                                         std::int64_t count);
+
+  /// `"replica 3"`, `"the relay of replicas 4 to 7"`
+  [[nodiscard]] std::string name() const;
 };
 
-/// The participants of one generation in the order of their identifiers. The
-/// first one is the master itself.
+/// The participants of one generation in the order of their identifiers. Of a
+/// master the first one is its owner, and anybody may come. A relay has none,
+/// and knows whom it waits for.
 class roster {
 public:
+  /// A master's.
   roster();
 
-  /// Forgets everybody but the master.
+  /// A relay's, of the replicas `first` to `first + count - 1`.
+  roster(std::int64_t first, std::int64_t count);
+
+  /// Forgets everybody but the owner.
   void clear();
 
-  /// Adds a slave and returns its position.
+  /// Adds a slave or a relay and returns its position.
   /// @returns `invalid_identifier` or `duplicate_identifier`, the text
   ///          beginning with `where`, if it cannot be added.
-  caf::expected<std::size_t> add(std::int64_t identifier,
-                                 const caf::actor_addr& address,
+  caf::expected<std::size_t> add(const participant& x,
                                  const std::string& where);
 
   void erase(std::size_t position);
@@ -63,12 +79,36 @@ public:
     return members_.end();
   }
 
+  /// How many replicas the participants stand for.
+  [[nodiscard]] std::int64_t replicas() const noexcept {
+    return replicas_;
+  }
+
+  /// Whether all replicas of a relay have registered, but for those who were
+  /// erased since; true for a master.
+  [[nodiscard]] bool is_full() const noexcept {
+    return count_ == 0 || replicas_ + erased_ >= count_;
+  }
+
+  /// Waits no longer for replicas that have not registered.
+  void close() noexcept {
+    erased_ = count_ - replicas_;
+  }
+
   /// Lists those who have arrived, or those who have not:
-  /// `"replica 3"`, `"replicas 0, 1, 2"`, `"nobody"`.
+  /// `"replica 3"`, `"replicas 0, 1, 2, 8-15"`, `"nobody"`. Those of a relay
+  /// that have not registered have not arrived.
   [[nodiscard]] std::string list(bool arrived) const;
+
+  /// Lists everybody in the same way.
+  [[nodiscard]] std::string list() const;
 
 private:
   std::vector<participant> members_;
+  std::int64_t first_ = 0;
+  std::int64_t count_ = 0;
+  std::int64_t replicas_ = 0;
+  std::int64_t erased_ = 0;
 };
 
 } // namespace syncnorm::detail

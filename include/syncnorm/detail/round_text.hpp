@@ -24,7 +24,7 @@ namespace syncnorm::detail {
 
 /// `"<where>: replica 3 is down (<reason>)"`
 [[nodiscard]] std::string down_text(const std::string& where,
-                                    std::int64_t identifier,
+                                    const participant& who,
                                     const caf::error& reason);
 
 /// `"<where>: replica 3 sent a message for round 12"`
@@ -47,8 +47,28 @@ namespace syncnorm::detail {
 
 /// `"<where>: replica 3 gave up: <why>"`
 [[nodiscard]] std::string gave_up_text(const std::string& where,
-                                       std::int64_t identifier,
+                                       const participant& who,
                                        std::string_view why);
+
+/// `"<where>: 8 replicas were to take part, registered are replicas 0, 1"`
+[[nodiscard]] std::string membership_text(const std::string& where,
+                                          std::int64_t expected,
+                                          const roster& members);
+
+/// `"<where>: the relay of replicas 4 to 7 waited 30 s for its parent"`
+[[nodiscard]] std::string silent_parent_text(const std::string& where,
+                                             caf::timespan waited,
+                                             const participant& relay);
+
+/// `"<where>: the message of the relay of replicas 4 to 7 is damaged: <what>"`
+[[nodiscard]] std::string damaged_text(const std::string& where,
+                                       const participant& who,
+                                       std::string_view what);
+
+/// The error of a round as another node reports it, with a text that is no
+/// longer than this library's own; `fallback` is the code of an error that has
+/// none of this library.
+[[nodiscard]] caf::error reported_error(const caf::error& x, errc fallback);
 
 /// `"<where>: the round has failed before: register again"`
 [[nodiscard]] std::string failed_before_text(const std::string& where);

@@ -1,0 +1,237 @@
+#pragma once
+
+#include "syncnorm/detail/round_keeper.hpp"
+#include "syncnorm/merge_tree.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace syncnorm::detail {
+
+/// The relay actor: a master to its own slaves, one participant to its parent.
+/// It registers there when its first slave registers here, merges what its
+/// replicas send, and hands the parent's reply on to all of them.
+template <class In, class Out>
+class sync_relay_impl : public round_keeper<In, Out> {
+public:
+  using base = round_keeper<In, Out>;
+  using typename base::fault;
+  using master_type = sync_master_actor<In, Out>;
+  using merge_type = std::function<In(std::span<identified<In>>)>;
+
+  sync_relay_impl(caf::actor_config& config, master_type parent,
+                  sync_options options, std::int64_t first, std::int64_t count,
+                  merge_type merge)
+      : base{config, std::move(options), roster{first, count}},
+        parent_{std::move(parent)},
+        me_{participant::relay(first, count)},
+        merge_{std::move(merge)} {}
+
+  const char* name() const override {
+    return "syncnorm.relay";
+  }
+
+  void on_exit() override {
+    refuse_guests(make_error(errc::master_down,
+                             this->where() + ": the relay has exited"));
+    base::on_exit();
+    parent_ = nullptr;
+  }
+
+private:
+  struct guest {
+    round_tag tag;
+    caf::typed_response_promise<slave_ticket> promise;
+  };
+
+  // -- registration -----------------------------------------------------------
+
+  caf::result<slave_ticket> welcome(const round_tag& tag) override {
+    if (upstream_)
+      return this->ticket_for(tag);
+    auto promise = this->template make_response_promise<slave_ticket>();
+    guests_.push_back({tag, promise});
+    join();
+    return promise;
+  }
+
+  void join() {
+    if (std::exchange(joining_, true))
+      return;
+    this->watch(caf::actor_cast<caf::actor>(parent_));
+    detail::request(this, parent_, register_relay_atom_v, me_.identifier,
+                    me_.count)
+        .then([this](slave_ticket& ticket) { on_ticket(ticket); },
+              [this](caf::error& reason) {
+                joining_ = false;
+                auto why = from_parent(reason);
+                refuse_guests(why);
+                if (!this->failure_)
+                  this->fail(why, fault::elsewhere);
+              });
+  }
+
+  void on_ticket(const slave_ticket& ticket) {
+    joining_ = false;
+    upstream_ = ticket.first;
+    this->deadline_ = ticket.deadline;
+    this->policy_ = ticket.survivors ? failure_policy::continue_with_survivors
+                                     : failure_policy::fail_round;
+    if (ticket.first.layer != this->layer_) {
+      auto why = make_error(errc::wrong_layer,
+                            this->where()
+                                + ": the relay's parent is of another layer");
+      refuse_guests(why);
+      return this->fail(why);
+    }
+    for (auto& x : std::exchange(guests_, {}))
+      x.promise.deliver(this->ticket_for(x.tag));
+    // Somebody left while the parent was asked.
+    if (this->failure_)
+      on_failed(fault::here);
+  }
+
+  void refuse_guests(const caf::error& why) {
+    for (auto& x : std::exchange(guests_, {}))
+      x.promise.deliver(why);
+  }
+
+  void on_new_generation() override {
+    refuse_guests(
+        make_error(errc::stale, this->where() + ": a new generation began"));
+    upstream_.reset();
+  }
+
+  // -- a round ----------------------------------------------------------------
+
+  void complete(std::span<identified<In>> messages) override {
+    auto waited = this->clock().now() - this->started_;
+    auto round = std::pair{this->generation_, this->round_};
+    detail::request(this, parent_, run_relay_atom_v, *upstream_,
+                    wrap_parts(merge_blocks(messages), waited))
+        .then(
+            [this, round](Out& reply) {
+              if (!is_current(round))
+                return;
+              ++upstream_->round;
+              this->answer([&](std::size_t) { return reply; });
+            },
+            [this, round](caf::error& reason) {
+              if (is_current(round))
+                this->fail(from_parent(reason), fault::elsewhere);
+            });
+  }
+
+  /// Merges the messages of each node of the tree that is wholly this relay's.
+  std::vector<identified<In>> merge_blocks(std::span<identified<In>> messages) {
+    std::vector<identified<In>> result;
+    auto blocks = tree_blocks(me_.identifier, me_.count);
+    blocks.push_back(me_.identifier + me_.count);
+    for (std::size_t i = 0; i + 1 < blocks.size(); ++i) {
+      auto end = std::ranges::lower_bound(messages, blocks[i + 1], {},
+                                          &identified<In>::identifier);
+      auto n = static_cast<std::size_t>(end - messages.begin());
+      auto some = messages.first(n);
+      messages = messages.subspan(n);
+      if (some.size() == 1)
+        result.push_back({blocks[i], std::move(some[0].message)});
+      else if (!some.empty())
+        result.push_back({blocks[i], merge_(some)});
+    }
+    return result;
+  }
+
+  [[nodiscard]] bool
+  is_current(std::pair<std::uint64_t, std::uint64_t> round) const {
+    return !this->failure_ && upstream_
+           && round == std::pair{this->generation_, this->round_};
+  }
+
+  // -- failure ----------------------------------------------------------------
+
+  /// What the parent answered; CAF's own errors mean that it is gone.
+  caf::error from_parent(const caf::error& reason) const {
+    if (code_of(reason))
+      return reported_error(reason, errc::master_down);
+    return make_error(errc::master_down,
+                      this->where()
+                          + ": the master, or a relay on the way to "
+                            "it, is down ("
+                          + describe(reason) + ")");
+  }
+
+  [[nodiscard]] bool is_from_parent() {
+    return parent_
+           && this->current_sender().get()
+                  == caf::actor_cast<caf::actor_control_block*>(parent_);
+  }
+
+  void on_failed(fault from) override {
+    if (from == fault::here && upstream_)
+      detail::send(this, parent_, round_failed_atom_v, *upstream_,
+                   *this->failure_);
+    upstream_.reset();
+  }
+
+  void on_deserted(const caf::error& reason) override {
+    this->fail(reason);
+  }
+
+  void on_round_failed(const round_tag& tag, const caf::error& why) override {
+    if (!is_from_parent())
+      return base::on_round_failed(tag, why);
+    if (is_mine(tag) && !this->failure_)
+      this->fail(reported_error(why, errc::master_down), fault::elsewhere);
+  }
+
+  void on_down(const caf::actor_addr& who, const caf::error& reason) override {
+    if (parent_ && who == parent_.address()) {
+      refuse_guests(from_parent(reason));
+      if (!this->failure_)
+        this->fail(from_parent(reason), fault::elsewhere);
+    }
+    base::on_down(who, reason);
+  }
+
+  [[nodiscard]] bool is_mine(const round_tag& tag) const {
+    return upstream_ && tag.layer == upstream_->layer
+           && tag.generation == upstream_->generation;
+  }
+
+  void on_report_late(const round_tag& tag, caf::timespan grace) override {
+    if (!is_from_parent() || !is_mine(tag) || tag.round != upstream_->round
+        || this->completed_ || this->failure_)
+      return;
+    auto half = std::clamp(grace, caf::timespan{0}, this->deadline_) / 2;
+    if (!this->ask_late_relays(half))
+      this->expire();
+  }
+
+  /// The parent's own deadline comes first; this is for a parent that does not
+  /// answer at all.
+  [[nodiscard]] caf::timespan limit() const override {
+    auto deadline = this->deadline_;
+    return this->completed_ ? deadline + grace_of(deadline) * 3 / 2 : deadline;
+  }
+
+  void on_overdue() override {
+    this->fail(make_error(errc::deadline_exceeded,
+                          silent_parent_text(this->where(), limit(), me_)));
+  }
+
+  master_type parent_;
+  const participant me_;
+  const merge_type merge_;
+  /// The tag of the next message to the parent; nothing unless registered.
+  std::optional<round_tag> upstream_;
+  bool joining_ = false;
+  /// Slaves that wait for their ticket until the parent has answered.
+  std::vector<guest> guests_;
+};
+
+} // namespace syncnorm::detail

@@ -1,0 +1,134 @@
+#pragma once
+
+#include "syncnorm/error.hpp"
+#include "syncnorm/sync_options.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+// The order in which replicas are merged: a binary tree over the identifiers
+// 0, 1, 2, ..., whose nodes at height h stand for the identifiers
+// [k * 2^h, (k + 1) * 2^h). A replica that is missing is passed by. What is
+// merged along this tree has the same bits in one actor as over any tree of
+// relays, because a relay merges whole nodes only; and for identifiers without
+// gaps from 0 on it is the tree of `merge_moments`.
+
+namespace syncnorm {
+
+namespace detail {
+
+/// The first identifier of the right one of the two subtrees that `first` and
+/// `last` lie in, first < last.
+[[nodiscard]] constexpr std::int64_t split_identifier(std::int64_t first,
+                                                      std::int64_t last) {
+  auto bit = std::bit_floor(std::uint64_t(first ^ last));
+  return last & ~std::int64_t(bit - 1);
+}
+
+/// How many of `parts`, two or more in the order of their identifiers, belong
+/// to the left one of the tree's two subtrees that hold them.
+template <class T>
+std::size_t split_of(std::span<const identified<T>> parts) {
+  auto boundary =
+      split_identifier(parts.front().identifier, parts.back().identifier);
+  auto i =
+      std::ranges::lower_bound(parts, boundary, {}, &identified<T>::identifier);
+  return static_cast<std::size_t>(i - parts.begin());
+}
+
+/// The nodes of the tree that together are the identifiers `first` to
+/// `first + count - 1`, as few as possible: each one's first identifier. There
+/// are at most 2 * log2(count) + 2.
+[[nodiscard]] std::vector<std::int64_t> tree_blocks(std::int64_t first,
+                                                    std::int64_t count);
+
+} // namespace detail
+
+/// Merges `parts`, one or more in the order of their identifiers, along the
+/// tree. An identifier is a replica's, or the first one of a node that was
+/// merged before.
+/// @param node makes one T of two, the one of the lower identifiers first; it
+///             may move from both.
+template <class T, class Node>
+T fold_tree(std::span<identified<T>> parts, Node&& node) {
+  if (parts.size() == 1)
+    return std::move(parts[0].message);
+  auto left = detail::split_of(std::span<const identified<T>>{parts});
+  auto a = fold_tree(parts.first(left), node);
+  auto b = fold_tree(parts.subspan(left), node);
+  return node(std::move(a), std::move(b));
+}
+
+namespace detail {
+
+/// Elements of a sum that stay in the nearest cache.
+inline constexpr std::size_t sum_block = 256;
+
+template <class T>
+void add_block(std::span<const identified<std::span<const T>>> parts,
+               std::size_t at, std::span<T> out) {
+  if (parts.size() == 1) {
+    std::ranges::copy(parts[0].message.subspan(at, out.size()), out.begin());
+    return;
+  }
+  auto left = split_of(parts);
+  add_block(parts.first(left), at, out);
+  T other[sum_block];
+  std::span right{other, out.size()};
+  add_block(parts.subspan(left), at, right);
+  for (std::size_t i = 0; i < out.size(); ++i)
+    out[i] += right[i];
+}
+
+} // namespace detail
+
+/// Adds arrays along the tree, element by element, each node rounded to T: what
+/// relays have to send on as T has the same bits.
+/// @param parts in the order of their identifiers, all of the size of `out`; an
+///              empty one is passed by.
+/// @throws error `shape_mismatch`, which names the replica.
+template <class T>
+void add_tree(std::vector<identified<std::span<const T>>> parts,
+              std::span<T> out) {
+  std::erase_if(parts, [](const auto& x) { return x.message.empty(); });
+  for (const auto& x : parts)
+    if (x.message.size() != out.size())
+      throw error{errc::shape_mismatch,
+                  "replica " + std::to_string(x.identifier) + " sent "
+                      + std::to_string(x.message.size())
+                      + " elements, expected " + std::to_string(out.size())};
+  if (parts.empty()) {
+    std::ranges::fill(out, T{});
+    return;
+  }
+  for (std::size_t at = 0; at < out.size(); at += detail::sum_block)
+    detail::add_block<T>(
+        parts, at,
+        out.subspan(at, std::min(detail::sum_block, out.size() - at)));
+}
+
+/// What a master does with a round's messages if its replicas may stand behind
+/// relays: merges them along the tree, and answers everybody the same. What the
+/// functions throw becomes the error of every participant, as a
+/// `sync_callback`'s.
+template <class In, class Out>
+struct sync_reduction {
+  /// Makes one message of several, one or more in the order of their
+  /// identifiers, along the tree; see `fold_tree`. It may move from them. A
+  /// relay calls it too, for the replicas of one node.
+  std::function<In(std::span<identified<In>> parts)> merge;
+  /// Makes the reply of what all were merged into.
+  std::function<Out(In total)> finish;
+  /// How many replicas take part, the owner included; a round of fewer fails,
+  /// unless it goes on with the survivors. 0: any number.
+  std::int64_t participants = 0;
+};
+
+} // namespace syncnorm

@@ -1,0 +1,146 @@
+#pragma once
+
+#include "syncnorm/actors.hpp"
+#include "syncnorm/config.hpp"
+#include "syncnorm/detail/sync_relay_impl.hpp"
+#include "syncnorm/merge_tree.hpp"
+#include "syncnorm/sync_options.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace syncnorm {
+
+/// The replicas that a relay stands for: `first` to `first + count - 1`.
+struct replica_range {
+  std::int64_t first = 1;
+  std::int64_t count = 1;
+
+  friend bool operator==(const replica_range&, const replica_range&) = default;
+};
+
+/// Spawns a relay: to the slaves of `range`, which register with it under their
+/// own identifiers, it is their master; to `parent`, the master or another
+/// relay, here or on another node, it is one participant. One message a round
+/// goes to the parent, and one comes back. The reply has the same bits as if
+/// all slaves had registered with the master itself.
+///
+/// A slave's registration is answered when the relay's own was. Every replica
+/// of the range must register and take part. Deadline and failure policy are
+/// the master's. What fails a round fails it for all replicas of the tree with
+/// the same error, which names the replica; a relay that dies, or whose node is
+/// lost, is named with its range. After that, slaves register again with the
+/// same relay. If the relay has died, others can take its range; if the parent
+/// has, spawn a relay with the new parent.
+///
+/// The relay lives as long as somebody holds its handle, or until it is told to
+/// exit.
+/// @param layer as the master's.
+/// @param merge the `sync_reduction::merge` of the master.
+/// @throws error `invalid_argument` for an empty layer name or function, or a
+///         range that is empty or does not begin with 1 or more.
+template <class In, class Out>
+sync_master_actor<In, Out>
+spawn_sync_relay(caf::actor_system& system,
+                 const std::type_identity_t<sync_master_actor<In, Out>>& parent,
+                 std::string layer, replica_range range,
+                 std::function<In(std::span<identified<In>>)> merge);
+
+/// One relay of a tree of relays.
+struct planned_relay {
+  replica_range range;
+  /// Position of its parent in the plan, or nothing: the master.
+  std::optional<std::size_t> parent;
+};
+
+/// The relays that `replicas` replicas, the owner with identifier 0 included,
+/// need so that nobody takes more than about `fan_in` messages a round: none up
+/// to `fan_in`, else a tree in which each relay stands for a node of the merge
+/// tree. Parents come before their children.
+/// @throws error `invalid_argument` for less than 1 replica or a fan-in below
+///         2.
+[[nodiscard]] std::vector<planned_relay> plan_relays(std::int64_t replicas,
+                                                     std::int64_t fan_in);
+
+/// Where the replicas of a master register: with the master itself or, if they
+/// are more than the fan-in, with the relays of a tree in this process, which
+/// exit when this object goes.
+template <class In, class Out>
+class sync_relays {
+public:
+  using handle_type = sync_master_actor<In, Out>;
+
+  /// @param replicas how many there will be, the owner included.
+  /// @throws error as `plan_relays` and `spawn_sync_relay`.
+  sync_relays(caf::actor_system& system, handle_type master,
+              const sync_options& options, std::int64_t replicas,
+              std::function<In(std::span<identified<In>>)> merge)
+      : master_{std::move(master)},
+        plan_{
+            plan_relays(replicas, *resolve(options, system.config()).fan_in)} {
+    for (const auto& x : plan_)
+      handles_.push_back(spawn_sync_relay<In, Out>(
+          system, x.parent ? handles_[*x.parent] : master_, options.layer,
+          x.range, merge));
+  }
+
+  sync_relays(const sync_relays&) = delete;
+  sync_relays& operator=(const sync_relays&) = delete;
+
+  ~sync_relays() {
+    for (const auto& x : handles_)
+      caf::anon_send_exit(x, caf::exit_reason::user_shutdown);
+  }
+
+  /// With whom the slave of that identifier registers.
+  [[nodiscard]] const handle_type& at(std::int64_t identifier) const {
+    // Leaves stand at the end, in ascending order.
+    for (auto i = plan_.size(); i-- > 0;) {
+      const auto& range = plan_[i].range;
+      if (identifier >= range.first && identifier < range.first + range.count)
+        return handles_[i];
+    }
+    return master_;
+  }
+
+  /// How many relays there are.
+  [[nodiscard]] std::size_t size() const noexcept {
+    return handles_.size();
+  }
+
+private:
+  handle_type master_;
+  std::vector<planned_relay> plan_;
+  std::vector<handle_type> handles_;
+};
+
+namespace detail {
+
+/// @throws error as `spawn_sync_relay`.
+void check_relay(const std::string& layer, replica_range range, bool has_merge);
+
+} // namespace detail
+
+template <class In, class Out>
+sync_master_actor<In, Out>
+spawn_sync_relay(caf::actor_system& system,
+                 const std::type_identity_t<sync_master_actor<In, Out>>& parent,
+                 std::string layer, replica_range range,
+                 std::function<In(std::span<identified<In>>)> merge) {
+  using impl = detail::sync_relay_impl<In, Out>;
+  detail::check_relay(layer, range, static_cast<bool>(merge));
+  // The parent's ticket decides on the rest.
+  auto options =
+      resolve(sync_options{.layer = std::move(layer)}, system.config());
+  return system.spawn<impl>(parent, std::move(options), range.first,
+                            range.count, std::move(merge));
+}
+
+} // namespace syncnorm
