@@ -5,7 +5,10 @@
 //   replica 1 of 4 has 2.5
 //   ...
 //   replica 1: participant_down: layer bn1, round 2: replica 2 is down (kill)
+//   ...
+//   1 round, failures: 1 participant_down
 
+#include "syncnorm/config.hpp"
 #include "syncnorm/sync_master.hpp"
 
 #include <iostream>
@@ -55,6 +58,7 @@ public:
         identifier_{identifier},
         registered_{std::move(registered)} {}
 
+  // begin: register
   caf::behavior make_behavior() override {
     register_slave(this, master_, identifier_)
         .then([this](const slave_ticket& ticket) {
@@ -64,8 +68,10 @@ public:
         });
     return {[](caf::unit_t) {}}; // takes replies only
   }
+  // end: register
 
 private:
+  // begin: run
   void run() {
     if (++round_ == 2 && identifier_ == 2)
       return quit(caf::exit_reason::kill); // what a crash looks like
@@ -82,6 +88,7 @@ private:
                     + describe(reason));
             });
   }
+  // end: run
   // end: slave
 
   master_type master_;
@@ -91,10 +98,21 @@ private:
   int round_ = 0;
 };
 
-void caf_main(caf::actor_system& system) {
+// begin: config
+// The configuration file and the command line set the group `syncnorm`.
+struct config : caf::actor_system_config {
+  config() {
+    add_config_options(custom_options_);
+  }
+};
+// end: config
+
+void caf_main(caf::actor_system& system, const config&) {
   // begin: spawn
+  // begin: master
   auto master =
       spawn_sync_master<double, double>(system, {.layer = "bn1"}, mean);
+  // end: master
   for (int identifier = 1; identifier <= 4; ++identifier) {
     auto registered = std::make_shared<future_result<bool>>();
     system.spawn<slave>(master, identifier, registered);
@@ -106,6 +124,18 @@ void caf_main(caf::actor_system& system) {
         .receive([](double) {},
                  [](const caf::error& x) { print("owner: " + describe(x)); });
   // end: spawn
+  // begin: metrics
+  read_metrics(self, master)
+      .receive(
+          [](const sync_metrics& m) {
+            std::ostringstream line;
+            line << m.rounds << " round, failures:";
+            for (const auto& failure : m.failures)
+              line << ' ' << failure.count << ' ' << to_string(failure.cause);
+            print(line.str());
+          },
+          [](const caf::error& x) { print(describe(x)); });
+  // end: metrics
   caf::anon_send_exit(master, caf::exit_reason::user_shutdown);
 }
 

@@ -63,6 +63,12 @@ auto run_master(Self&& self, const Master& master, In message) {
   return detail::request(self, master, run_master_atom_v, std::move(message));
 }
 
+/// Asks `master` what it has counted: `.then` gets `sync_metrics`.
+template <class Self, class Master>
+auto read_metrics(Self&& self, const Master& master) {
+  return detail::request(self, master, get_metrics_atom_v);
+}
+
 /// A master for threads: spawns the actor, leads its rounds, and ends it when
 /// it goes. Those who are actors take part through `handle`.
 template <class In, class Out>
