@@ -1,5 +1,6 @@
 #include "syncnorm/detail/spin.hpp"
 
+#include <chrono>
 #include <thread>
 
 namespace syncnorm::detail {
@@ -39,11 +40,14 @@ bool spin_until(const std::atomic<std::uint32_t>& x,
   spin_permit permit;
   if (!permit)
     return false;
-  for (int i = 0; i < spin_attempts; ++i) {
-    relax();
-    if (x.load(std::memory_order_acquire) == wanted)
-      return true;
-  }
+  using clock = std::chrono::steady_clock;
+  for (auto end = clock::now() + spin_time; clock::now() < end;
+       std::this_thread::yield())
+    for (int i = 0; i < spin_attempts; ++i) {
+      relax();
+      if (x.load(std::memory_order_acquire) == wanted)
+        return true;
+    }
   return false;
 }
 

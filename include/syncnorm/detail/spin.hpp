@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 
 namespace syncnorm::detail {
@@ -23,8 +24,11 @@ private:
   bool granted_;
 };
 
-/// How often `spin_until` looks before it gives up: some 20 microseconds.
-inline constexpr int spin_attempts = 400;
+/// How long `spin_until` looks before it gives up. Copies that share a machine
+/// reach a round some 100 microseconds apart, and to be woken costs as much.
+inline constexpr std::chrono::microseconds spin_time{200};
+/// How often it looks, some microseconds, before it lets others run.
+inline constexpr int spin_attempts = 50;
 
 /// Tells the processor that this thread is waiting on a cache line.
 void relax() noexcept;
