@@ -4,6 +4,7 @@
 #include "trainer/scratch_folder.hpp"
 
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -198,6 +199,72 @@ TEST_CASE(
            "--checkpoint=" + folder.path().string()},
           "step 2: the loss or the gradient of replicas 0, 1 is not finite");
   CHECK(train({"--eval=" + (folder / "checkpoint.pt").string()}).status == 0);
+}
+
+namespace {
+
+/// A script, to which the program is `$0` and a folder `$1`.
+outcome run_script(const std::string& script, const scratch_folder& folder) {
+  child_process shell{
+      {"/bin/sh", "-c", script, SYNCNORM_TRAIN, folder.path().string()}};
+  auto status = shell.finish();
+  return {status, shell.output()};
+}
+
+/// What both tests of a full disk run: a checkpoint a step, then its accuracy.
+const std::string save_until_full =
+    "\"$0\" --devices=cpu --model=mlp --epochs=2 --every=1 "
+    "--checkpoint=\"$1\"; status=$?; "
+    "\"$0\" --eval=\"$1\"/checkpoint.pt || exit 99; exit $status";
+
+} // namespace
+
+TEST_CASE(
+    "a disk that is full at checkpoint time ends the run in one line, and "
+    "the last checkpoint stays good") {
+  scratch_folder folder;
+  // 200 KiB: one checkpoint of some 150 KiB, and not a second beside it.
+  auto result =
+      run_script("unshare -rm true 2>/dev/null || exit 77; "
+                 "exec unshare -rm /bin/sh -c '"
+                 "mount -t tmpfs -o size=200k none \"$1\" || exit 77; "
+                     + save_until_full + "' \"$0\" \"$1\"",
+                 folder);
+  CAPTURE(result.output);
+  if (result.status == 77) {
+    MESSAGE("skipped: this machine lets nobody mount a tmpfs");
+    return;
+  }
+  CHECK(result.status == 1);
+  CHECK(contains(line_after(result.output, "syncnorm-train: "),
+                 "checkpoint.pt: cannot be written: No space left on device"));
+  CHECK(contains(result.output, "held-out accuracy"));
+}
+
+TEST_CASE("a checkpoint greater than files may be is one line, not a signal") {
+  scratch_folder folder;
+  auto result =
+      run_script("ulimit -f 64; exec \"$0\" --devices=cpu --model=mlp "
+                 "--checkpoint=\"$1\"",
+                 folder);
+  CAPTURE(result.output);
+  CHECK(result.status == 1);
+  CHECK(contains(line_after(result.output, "syncnorm-train: "),
+                 "checkpoint.pt: cannot be written: File too large"));
+  CHECK(std::filesystem::is_empty(folder.path()));
+}
+
+TEST_CASE("a folder that may not be written to is refused before the first "
+          "step") {
+  scratch_folder folder;
+  auto closed = folder / "closed";
+  std::filesystem::create_directory(closed);
+  std::filesystem::permissions(closed, std::filesystem::perms::owner_read);
+  if (::access(closed.c_str(), W_OK) == 0)
+    // Whoever is root may write anywhere but here.
+    refuses({"--checkpoint=/proc/closed"}, "/proc/closed: cannot be made: ");
+  else
+    refuses({"--checkpoint=" + closed.string()}, "closed: cannot be written");
 }
 
 TEST_CASE("what cannot be done is refused in one line") {

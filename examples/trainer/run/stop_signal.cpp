@@ -24,6 +24,10 @@ void catch_stop_signals() {
   sigemptyset(&action.sa_mask);
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  struct sigaction ignored {};
+  ignored.sa_handler = SIG_IGN;
+  sigemptyset(&ignored.sa_mask);
+  sigaction(SIGXFSZ, &ignored, nullptr);
 }
 
 bool stop_requested() noexcept {
