@@ -68,6 +68,7 @@ struct relay_parts {
   caf::message values;
 };
 
+/// For CAF's serializers.
 template <class Inspector>
 auto inspect(Inspector& f, relay_parts& x) {
   return detail::inspect_object(

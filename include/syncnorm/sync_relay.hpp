@@ -20,9 +20,12 @@ namespace syncnorm {
 
 /// The replicas that a relay stands for: `first` to `first + count - 1`.
 struct replica_range {
+  /// The lowest identifier: 1 or more.
   std::int64_t first = 1;
+  /// How many: 1 or more.
   std::int64_t count = 1;
 
+  /// Equal in both.
   friend bool operator==(const replica_range&, const replica_range&) = default;
 };
 
@@ -55,6 +58,7 @@ spawn_sync_relay(caf::actor_system& system,
 
 /// One relay of a tree of relays.
 struct planned_relay {
+  /// What it stands for.
   replica_range range;
   /// Position of its parent in the plan, or nothing: the master.
   std::optional<std::size_t> parent;
@@ -75,6 +79,7 @@ struct planned_relay {
 template <class In, class Out>
 class sync_relays {
 public:
+  /// A master's or a relay's handle.
   using handle_type = sync_master_actor<In, Out>;
 
   /// @param replicas how many there will be, the owner included.
