@@ -29,7 +29,6 @@ std::string first_leftover(const Config& x) {
 
 } // namespace
 
-// [options]
 config::config() {
   syncnorm::detail::add_types<caf::id_block::syncnorm, caf::id_block::pipeline>(
       *this);
@@ -51,7 +50,6 @@ config::config() {
            "lines that are no records: refuse or skip")
       .add(nan_, "nan", "records with NaN or infinity: refuse, skip or pass");
 }
-// [/options]
 
 bool config::read(int argc, char** argv) {
   if (auto problem = parse(argc, argv); problem != caf::none)

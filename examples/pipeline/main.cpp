@@ -54,7 +54,7 @@ int run(int argc, char** argv) {
   reader->set_policies(options.policies());
   auto scores = open_output(options.output);
   caf::actor_system system{options};
-  // [modes]
+  // begin: modes
   auto mode = options.mode();
   auto evaluation = mode == run_mode::evaluation;
   syncnorm::batch_norm_options norm;
@@ -67,7 +67,7 @@ int run(int argc, char** argv) {
       make_stages(system, norm, options.devices(), !evaluation, options.state);
   auto result = run_stream(system, reader, options.source, std::move(owned),
                            evaluation ? std::string{} : options.state, scores);
-  // [/modes]
+  // end: modes
   print(result, std::cout);
   if (result.failure.empty())
     return 0;

@@ -80,7 +80,7 @@ void normalizer::feed() {
       scatter(at);
 }
 
-// [scatter]
+// begin: scatter
 void normalizer::scatter(const job_ptr& at) {
   const auto& whole = at->in.parts[0];
   auto samples = whole.view().shape().samples;
@@ -118,7 +118,7 @@ void normalizer::ask(const job_ptr& at, std::size_t slave,
             settle();
           });
 }
-// [/scatter]
+// end: scatter
 
 void normalizer::settle() {
   while (!window_.empty() && window_.front()->done()) {

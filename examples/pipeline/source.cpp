@@ -17,7 +17,7 @@ void source::on_exit() {
   next_ = nullptr;
 }
 
-// [credit]
+// begin: credit
 source::behavior_type source::make_behavior() {
   return {
       [this](start_atom, const caf::actor& next) {
@@ -46,7 +46,7 @@ void source::produce() {
       finish({});
   }
 }
-// [/credit]
+// end: credit
 
 batch source::read_batch() {
   std::array sizes{options_.batch_size, reader_->features()};

@@ -17,7 +17,7 @@ totals run_stream(caf::actor_system& system,
                   std::shared_ptr<std::ostream> scores) {
   auto done = std::make_shared<syncnorm::future_result<shared_totals>>();
   auto writer = std::make_shared<syncnorm::future_writer<shared_totals>>(done);
-  // [spawn]
+  // begin: spawn
   auto first = system.spawn<source, caf::detached>(std::move(reader), options);
   auto last = system.spawn<sink, caf::detached>(first, std::move(scores),
                                                 std::move(writer));
@@ -28,7 +28,7 @@ totals run_stream(caf::actor_system& system,
   syncnorm::detail::anon_send(first, start_atom_v,
                               caf::actor_cast<caf::actor>(scatter));
   auto result = done->get();
-  // [/spawn]
+  // end: spawn
   // They are linked: one that ends like this takes the others with it.
   caf::anon_send_exit(scatter, caf::exit_reason::user_shutdown);
   if (result)

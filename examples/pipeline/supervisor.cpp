@@ -93,7 +93,7 @@ crew supervisor::current() const {
   return result;
 }
 
-// [recover]
+// begin: recover
 caf::result<crew> supervisor::recover(const batch& next) {
   // Ends the slaves that are left, and waits until each has given its state
   // back. The one that has seen most knows what all should know.
@@ -113,7 +113,7 @@ caf::result<crew> supervisor::recover(const batch& next) {
   result.redone = std::move(redone);
   return result;
 }
-// [/recover]
+// end: recover
 
 std::string supervisor::dismiss() {
   syncnorm::release_replicas(stages_);

@@ -44,6 +44,7 @@ public:
       : feeder{config, std::move(xs), std::move(done)},
         slave_{std::move(slave)} {}
 
+  // begin: request
   caf::behavior make_behavior() override {
     for (const auto& x : xs_)
       detail::request(this, slave_, forward_atom_v, x)
@@ -51,6 +52,7 @@ public:
                 [this](const caf::error& reason) { fail(reason); });
     return {[](caf::unit_t) {}};
   }
+  // end: request
 
 private:
   batch_norm_slave_actor slave_;
@@ -83,11 +85,13 @@ public:
       : caf::event_based_actor{config},
         slave_{std::move(slave)} {}
 
+  // begin: delegate
   caf::behavior make_behavior() override {
     return {[this](forward_atom, const shared_tensor& x) {
       return detail::delegate(this, slave_, forward_atom_v, x);
     }};
   }
+  // end: delegate
 
 private:
   batch_norm_slave_actor slave_;

@@ -12,6 +12,7 @@ using namespace syncnorm::test;
 
 namespace {
 
+// begin: flow
 /// Runs `xs` through a slave, one after the other, as a flow.
 void run_flow(caf::event_based_actor* self, std::vector<shared_tensor> xs,
               const batch_norm_slave_actor& slave, future_outputs done) {
@@ -32,6 +33,7 @@ void run_flow(caf::event_based_actor* self, std::vector<shared_tensor> xs,
         std::ignore = done->put(ys.std());
       });
 }
+// end: flow
 
 } // namespace
 

@@ -157,6 +157,8 @@ struct run_options {
   std::string state_file = {};
   source_options source{.batch_size = 7, .in_flight = 4};
   collector::options behind = {};
+  /// In the place of a supervisor.
+  supervisor_actor keeper = {};
 };
 
 std::vector<syncnorm::device> cpus(std::size_t count) {
@@ -180,8 +182,10 @@ collected run(caf::actor_system& system, const run_options& options,
       std::make_shared<syncnorm::future_result<std::shared_ptr<collected>>>();
   auto writer = std::make_shared<collector::done_writer>(done);
   auto first = system.spawn<source, caf::detached>(reader, options.source);
-  auto keeper = system.spawn<supervisor, caf::detached>(
-      std::move(owned), options.training ? options.state_file : "");
+  auto keeper = options.keeper;
+  if (!keeper)
+    keeper = system.spawn<supervisor, caf::detached>(
+        std::move(owned), options.training ? options.state_file : "");
   auto behind =
       system.spawn<collector>(first, keeper, options.behind, std::move(writer));
   auto scatter = system.spawn<normalizer>(keeper, first, behind);
@@ -324,6 +328,46 @@ TEST_CASE_FIXTURE(pipeline_fixture, "what the slaves refuse ends the stream "
   CHECK(got.end.records.delivered > 0);
   CHECK(got.end.records_lost == got.end.records.delivered);
   CHECK(got.end.recoveries == 0);
+}
+
+namespace {
+
+/// Knows only slaves that are dead.
+class helpless : public supervisor_actor::base {
+public:
+  helpless(caf::actor_config& config, crew dead)
+      : supervisor_actor::base{config},
+        dead_{std::move(dead)} {}
+
+  behavior_type make_behavior() override {
+    return {
+        [this](crew_atom) { return dead_; },
+        [this](recover_atom, const batch&) { return dead_; },
+        [](dismiss_atom) { return std::string{}; },
+    };
+  }
+
+private:
+  crew dead_;
+};
+
+} // namespace
+
+TEST_CASE_FIXTURE(pipeline_fixture, "slaves that cannot be brought back end "
+                                    "the stream after a few attempts") {
+  auto owned = make_stages(system, stream_options(5, true), cpus(2), true, "");
+  syncnorm::execute_replication_callbacks(owned);
+  crew dead;
+  for (auto& stage : owned)
+    dead.slaves.push_back(stage->slave());
+  syncnorm::release_replicas(owned);
+  run_options options;
+  options.keeper = system.spawn<helpless>(dead);
+  auto got = run(system, options);
+  CHECK(!got.end.failure.empty());
+  CHECK(got.end.recoveries == 3);
+  CHECK(got.end.records.delivered > 0);
+  CHECK(got.end.records_lost == got.end.records.delivered);
 }
 
 namespace {
