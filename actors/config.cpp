@@ -5,10 +5,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <array>
+#include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 namespace syncnorm {
 
@@ -62,6 +63,7 @@ void read_name(std::string_view option, const Names& names,
         return;
       }
   std::vector<std::string_view> known;
+  known.reserve(names.size());
   for (const auto& x : names)
     known.push_back(x.first);
   refuse(option, fmt::format("one of {}", fmt::join(known, ", ")), value);
