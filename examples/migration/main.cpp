@@ -1,0 +1,138 @@
+// Shows what code for Python's synchronized batch norms becomes, and that each
+// way gives a layer the statistics of the whole batch. Prints:
+//
+//   every way gives the running mean of the whole batch
+
+#include "syncnorm/nn/convert_model.hpp"
+#include "syncnorm/nn/data_parallel_with_callback.hpp"
+#include "syncnorm/nn/synchronize.hpp"
+#include "syncnorm/nn/synchronized_batch_norm.hpp"
+#include "syncnorm/sync_master.hpp"
+
+#include <torch/torch.h>
+
+#include <cstdlib>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+using namespace syncnorm;
+
+// begin: model
+struct NetImpl : torch::nn::Cloneable<NetImpl> {
+  NetImpl() {
+    reset();
+  }
+
+  void reset() override {
+    conv = register_module("conv", torch::nn::Conv2d(1, 4, 3));
+    bn = register_module("bn", nn::SynchronizedBatchNorm2d(4));
+  }
+
+  torch::Tensor forward(const torch::Tensor& x) {
+    return torch::relu(bn(conv(x)));
+  }
+
+  torch::nn::Conv2d conv{nullptr};
+  nn::SynchronizedBatchNorm2d bn{nullptr};
+};
+TORCH_MODULE(Net);
+// end: model
+
+// Any loss.
+torch::Tensor criterion(const torch::Tensor& y) {
+  return y.square().mean();
+}
+
+torch::Tensor train_data_parallel(caf::actor_system& system, Net net,
+                                  const torch::Tensor& x) {
+  // begin: data_parallel
+  nn::DataParallelWithCallback model{
+      system, net,
+      nn::DataParallelWithCallbackOptions{}.devices(
+          {torch::kCPU, torch::kCPU})};
+  auto loss = criterion(model->forward(x));
+  loss.backward();
+  // end: data_parallel
+  return net->bn->running_mean;
+}
+
+// begin: plain
+torch::nn::Sequential plain_model() {
+  return torch::nn::Sequential(torch::nn::Conv2d(1, 4, 3),
+                               torch::nn::BatchNorm2d(4), torch::nn::ReLU());
+}
+// end: plain
+
+torch::Tensor train_converted(caf::actor_system& system,
+                              const torch::nn::Sequential& plain,
+                              const torch::Tensor& x) {
+  // begin: convert
+  auto net = nn::convert_model(plain);
+  nn::DataParallelWithCallback model{
+      system, net,
+      nn::DataParallelWithCallbackOptions{}.devices(
+          {torch::kCPU, torch::kCPU})};
+  // end: convert
+  criterion(model->forward(x)).backward();
+  return net->named_buffers()["1.running_mean"];
+}
+
+torch::Tensor train_replicas(caf::actor_system& system, const Net& net,
+                             const torch::Tensor& batch) {
+  auto x = batch.chunk(2);
+  // begin: synchronize
+  std::vector<std::shared_ptr<NetImpl>> copies{
+      net.ptr(), std::dynamic_pointer_cast<NetImpl>(net->clone())};
+  nn::synchronize(system, copies);
+  std::vector<std::thread> threads;
+  for (std::size_t r = 0; r < copies.size(); ++r)
+    threads.emplace_back([&, r] {
+      auto loss = criterion(copies[r]->forward(x[r]));
+      loss.backward(); // then add the gradients of all copies
+    });
+  for (auto& thread : threads)
+    thread.join();
+  // end: synchronize
+  return copies[1]->bn->running_mean;
+}
+
+torch::Tensor clamped_mean(const torch::Tensor& x) {
+  // begin: clamp
+  nn::SynchronizedBatchNorm2d bn{
+      nn::SynchronizedBatchNorm2dOptions{4}.eps_mode(eps_mode::clamp)};
+  // end: clamp
+  bn->forward(x);
+  return bn->running_mean;
+}
+
+void require_equal(const torch::Tensor& got, const torch::Tensor& expected,
+                   const std::string& way) {
+  if (torch::allclose(got, expected, 1e-5, 1e-6))
+    return;
+  std::cerr << way << ": expected " << expected << ", got " << got << '\n';
+  std::exit(EXIT_FAILURE);
+}
+
+void caf_main(caf::actor_system& system) {
+  torch::manual_seed(1);
+  auto x = torch::randn({6, 1, 8, 8}) * 2 + 3;
+  Net net;
+  auto expected = 0.1 * net->conv(x).mean({0, 2, 3});
+  auto fresh = [&] {
+    return Net{std::dynamic_pointer_cast<NetImpl>(net->clone())};
+  };
+  require_equal(train_data_parallel(system, fresh(), x), expected,
+                "data-parallel");
+  require_equal(train_replicas(system, fresh(), x), expected, "synchronize");
+  auto plain = plain_model();
+  auto its_mean =
+      0.1 * plain->ptr<torch::nn::Conv2dImpl>(0)->forward(x).mean({0, 2, 3});
+  require_equal(train_converted(system, plain, x), its_mean, "convert_model");
+  require_equal(clamped_mean(net->conv(x)), expected, "clamp");
+  std::cout << "every way gives the running mean of the whole batch\n";
+}
+
+CAF_MAIN(caf::id_block::syncnorm)
