@@ -20,8 +20,9 @@ namespace {
 gradient_exchange::gradient_exchange(caf::actor_system& system,
                                      caf::timespan deadline)
     : role_{std::make_unique<owner>(
-        system, sync_options{.layer = "gradients", .deadline = deadline},
-        add_gradients)},
+        system, sync_options{.layer = gradient_layer, .deadline = deadline},
+        sync_reduction<gradient_part, gradient_sum>{merge_gradients,
+                                                    finish_gradients})},
       master_{std::get<0>(role_)->handle()} {}
 
 gradient_exchange::gradient_exchange(caf::actor_system& system,

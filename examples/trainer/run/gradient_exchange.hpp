@@ -12,6 +12,9 @@
 
 namespace syncnorm::train {
 
+/// The name of the master.
+inline constexpr const char* gradient_layer = "gradients";
+
 /// One replica's end of the exchange of gradients. Replica 0 owns the master,
 /// the others have a pipe to it.
 class gradient_exchange {

@@ -5,17 +5,20 @@
 #include "syncnorm/sync_options.hpp"
 
 #include <span>
-#include <vector>
 
 namespace syncnorm::train {
 
-/// The callback of the master of the gradients: adds up what the replicas sent,
-/// in the order of their identifiers, in float64, and answers all of them the
-/// same. Every replica has divided by the samples of the whole batch, so the
-/// sum is the mean over the samples however they were spread.
+/// One part that stands for all of `messages`, in the order of their
+/// identifiers: sums in float64 along the tree that all masters merge by, so
+/// that relays change no bit. Every replica has divided by the samples of the
+/// whole batch, so the sum is the mean over the samples however they were
+/// spread.
 /// @throws syncnorm::error `shape_mismatch` if two gradients differ in length
 ///         or type.
-[[nodiscard]] std::vector<identified<gradient_sum>>
-add_gradients(std::span<identified<gradient_part>> messages);
+[[nodiscard]] gradient_part
+merge_gradients(std::span<identified<gradient_part>> messages);
+
+/// What the master of the gradients answers to all.
+[[nodiscard]] gradient_sum finish_gradients(const gradient_part& total);
 
 } // namespace syncnorm::train

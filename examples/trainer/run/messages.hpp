@@ -51,6 +51,10 @@ struct gradient_part {
   double loss = 0;
   /// Gradient of that. Empty: zero, for a replica without samples.
   flat_array gradient;
+  /// From a relay: `gradient` is the sum in float64 of gradients in float32.
+  bool narrow = false;
+  /// Time it took relays to add up, in seconds.
+  double seconds = 0;
 };
 
 /// The master's answer: the sums over all replicas, the same to each.
@@ -100,9 +104,10 @@ auto inspect(Inspector& f, step_report& x) {
 
 template <class Inspector>
 auto inspect(Inspector& f, gradient_part& x) {
-  return detail::inspect_object(f, x, "syncnorm::train::gradient_part",
-                                detail::field("loss", x.loss),
-                                detail::field("gradient", x.gradient));
+  return detail::inspect_object(
+      f, x, "syncnorm::train::gradient_part", detail::field("loss", x.loss),
+      detail::field("gradient", x.gradient), detail::field("narrow", x.narrow),
+      detail::field("seconds", x.seconds));
 }
 
 template <class Inspector>
@@ -152,6 +157,7 @@ CAF_ADD_ATOM(syncnorm_train, syncnorm::train, save_atom, "tr_save")
 CAF_ADD_ATOM(syncnorm_train, syncnorm::train, load_atom, "tr_load")
 CAF_ADD_ATOM(syncnorm_train, syncnorm::train, lead_atom, "tr_lead")
 CAF_ADD_ATOM(syncnorm_train, syncnorm::train, follow_atom, "tr_follow")
+CAF_ADD_ATOM(syncnorm_train, syncnorm::train, relay_atom, "tr_relay")
 CAF_ADD_ATOM(syncnorm_train, syncnorm::train, ping_atom, "tr_ping")
 CAF_ADD_ATOM(syncnorm_train, syncnorm::train, expire_atom, "tr_expire")
 CAF_ADD_ATOM(syncnorm_train, syncnorm::train, join_atom, "tr_join")
@@ -172,6 +178,12 @@ using replica_actor = detail::typed_actor<
     /// whenever others take part from now on: lead so many replicas, this one
     /// included. Answered with what the others need.
     caf::result<lineup>(lead_atom, std::uint64_t),
+
+    /// From the trainer, to the first of several replicas of another process:
+    /// stand relays in front of that lineup for replicas `first` to `first` +
+    /// `count` - 1, all of them in that process. Answered with the lineup that
+    /// these follow: one message a layer and round leaves the process.
+    caf::result<lineup>(relay_atom, lineup, std::uint64_t, std::uint64_t),
 
     /// From the trainer, to the others: follow that lineup as replica number
     /// `index` (1 or more) of so many.

@@ -1,9 +1,11 @@
 #include "trainer/run/replica.hpp"
 
 #include "trainer/failure.hpp"
+#include "trainer/plan/devices.hpp"
 #include "trainer/plan/epoch_order.hpp"
 #include "trainer/run/error_text.hpp"
 #include "trainer/run/gradient_exchange.hpp"
+#include "trainer/run/relay_station.hpp"
 
 #include "syncnorm/errors.hpp"
 
@@ -63,6 +65,8 @@ struct replica_parts {
   dataset_ptr data;
   std::unique_ptr<engine> machine;
   std::unique_ptr<gradient_exchange> gradients;
+  /// Of the first of several replicas in a process that is not the host.
+  std::unique_ptr<relay_station> station;
 };
 
 using parts_ptr = std::shared_ptr<replica_parts>;
@@ -87,6 +91,10 @@ public:
     return {
         [this](lead_atom, std::uint64_t replicas) -> caf::result<lineup> {
           return guarded([&] { return lead(replicas); });
+        },
+        [this](relay_atom, const lineup& leader, std::uint64_t first,
+               std::uint64_t count) -> caf::result<lineup> {
+          return guarded([&] { return relay(leader, first, count); });
         },
         [this](follow_atom, const lineup& leader, std::uint64_t index,
                std::uint64_t replicas) -> caf::result<void> {
@@ -154,6 +162,17 @@ private:
         system(), parts_->options.round_deadline());
     result.gradients = parts_->gradients->master();
     return result;
+  }
+
+  lineup relay(const lineup& leader, std::uint64_t first, std::uint64_t count) {
+    if (first < 1 || first > max_replicas || count > max_replicas)
+      throw failure{
+          fmt::format("relays for {} replicas from {} on", count, first)};
+    if (!parts_->station)
+      parts_->station = std::make_unique<relay_station>();
+    return parts_->station->open(
+        system(), leader,
+        {static_cast<std::int64_t>(first), static_cast<std::int64_t>(count)});
   }
 
   void follow(const lineup& leader, std::size_t index, std::size_t replicas) {
@@ -241,6 +260,7 @@ std::vector<replica_actor> spawn_replicas(caf::actor_system& system,
                           {i, devices.size(), devices[i]},
                           data,
                           std::move(machines[i]),
+                          nullptr,
                           nullptr})));
   return result;
 }

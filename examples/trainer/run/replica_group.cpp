@@ -73,9 +73,10 @@ void replica_group::assemble() {
       ask<lineup>(1, [n = size()](auto* self, const auto& member, std::size_t) {
         return detail::request(self, member, lead_atom_v, std::uint64_t{n});
       })[0];
-  auto follow = [&leader, n = size()](auto* self, const auto& member,
-                                      std::size_t i) {
-    return detail::request(self, member, follow_atom_v, leader,
+  auto lineups = relay(leader);
+  auto follow = [&lineups, n = size()](auto* self, const auto& member,
+                                       std::size_t i) {
+    return detail::request(self, member, follow_atom_v, lineups[i + 1],
                            std::uint64_t{i + 1}, std::uint64_t{n});
   };
   auto all =
@@ -83,6 +84,37 @@ void replica_group::assemble() {
                            follow, {deadline_, std::nullopt});
   if (auto cause = cause_of(all))
     throw replica_failure{*cause};
+}
+
+std::vector<lineup> replica_group::relay(const lineup& leader) {
+  std::vector<lineup> result(size(), leader);
+  // Neighbours of one process.
+  std::vector<position_range> processes;
+  for (std::size_t begin = 0, end = 0; begin < size(); begin = end) {
+    auto node = members_[begin].node();
+    while (end < size() && members_[end].node() == node)
+      ++end;
+    if (node != system_.node() && end - begin > 1)
+      processes.push_back({begin, end});
+  }
+  std::vector<replica_actor> firsts;
+  for (const auto& x : processes)
+    firsts.push_back(members_[x.begin]);
+  auto all = gather<lineup>(system_, firsts,
+                            [&](auto* self, const auto& member, std::size_t i) {
+                              return detail::request(
+                                  self, member, relay_atom_v, leader,
+                                  std::uint64_t{processes[i].begin},
+                                  std::uint64_t{processes[i].size()});
+                            },
+                            {deadline_, std::nullopt});
+  if (auto cause = cause_of(all))
+    throw replica_failure{*cause};
+  for (std::size_t i = 0; i < processes.size(); ++i)
+    std::fill(result.begin() + static_cast<std::ptrdiff_t>(processes[i].begin),
+              result.begin() + static_cast<std::ptrdiff_t>(processes[i].end),
+              *all[i].value);
+  return result;
 }
 
 void replica_group::level() {

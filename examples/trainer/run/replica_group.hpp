@@ -78,6 +78,9 @@ public:
   std::vector<bool> who_is_there();
 
 private:
+  /// Whom each replica follows: `leader`, or the relays of its process.
+  std::vector<lineup> relay(const lineup& leader);
+
   template <class Result, class Make>
   std::vector<Result> ask(std::size_t count, Make make);
 

@@ -1,0 +1,33 @@
+#include "trainer/run/relay_station.hpp"
+
+#include "trainer/run/gradient_exchange.hpp"
+#include "trainer/run/gradient_sum.hpp"
+
+namespace syncnorm::train {
+
+relay_station::~relay_station() {
+  close();
+}
+
+lineup relay_station::open(caf::actor_system& system, const lineup& parent,
+                           replica_range range) {
+  close();
+  lineup result;
+  for (const auto& [path, master] : parent.layers) {
+    auto relay = spawn_batch_norm_relay(system, master, path, range);
+    relays_.push_back(caf::actor_cast<caf::actor>(relay));
+    result.layers.push_back({path, relay});
+  }
+  result.gradients = spawn_sync_relay<gradient_part, gradient_sum>(
+      system, parent.gradients, gradient_layer, range, merge_gradients);
+  relays_.push_back(caf::actor_cast<caf::actor>(result.gradients));
+  return result;
+}
+
+void relay_station::close() {
+  for (const auto& relay : relays_)
+    caf::anon_send_exit(relay, caf::exit_reason::user_shutdown);
+  relays_.clear();
+}
+
+} // namespace syncnorm::train
