@@ -15,8 +15,17 @@ batch_norm_layer::batch_norm_layer(caf::actor_system& system,
       replica_{std::move(options)} {}
 
 batch_norm_layer batch_norm_layer::clone() const {
-  batch_norm_layer result{*system_, replica_.options()};
-  result.replica_ = replica_;
+  const auto& options = replica_.options();
+  return clone_to(options.where, options.stream);
+}
+
+batch_norm_layer batch_norm_layer::clone_to(const device& where,
+                                            device_stream stream) const {
+  auto options = replica_.options();
+  options.stream = detail::stream_for_clone(options, where, std::move(stream));
+  options.where = where;
+  batch_norm_layer result{*system_, std::move(options)};
+  result.replica_.assign_state(replica_);
   result.may_stand_alone_ = false;
   return result;
 }

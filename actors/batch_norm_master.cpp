@@ -1,13 +1,14 @@
 #include "syncnorm/batch_norm_master.hpp"
 
+#include "syncnorm/detail/device_merge.hpp"
 #include "syncnorm/merge_tree.hpp"
 #include "syncnorm/moments.hpp"
 #include "syncnorm/sync_master.hpp"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
-#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <limits>
@@ -37,6 +38,13 @@ void require_known(const message& x) {
   if (m.count < 0)
     refuse(errc::malformed_message, x,
            fmt::format("a count of {} elements", m.count));
+  if (m.values.on_device()
+      && m.values.array().type() != statistics_type(m.type))
+    refuse(errc::dtype_mismatch, x,
+           fmt::format("statistics of {} on a device for a {} tensor",
+                       to_string(m.values.array().type()), to_string(m.type)));
+  if (m.resend)
+    return;
   auto expected = 2 * std::size_t(m.channels);
   if (m.values.size() != expected && (m.count != 0 || m.values.size() != 0))
     refuse(errc::malformed_message, x,
@@ -75,6 +83,13 @@ void require_update(std::int64_t identifier, const batch_norm_message& total) {
     refuse(errc::malformed_message, owner,
            fmt::format("{} running statistics, expected {} or none",
                        update.running.size(), expected));
+  if (update.running.size() != 0
+      && update.running.on_device() != total.values.on_device()
+      && total.values.size() != 0)
+    refuse(errc::device_mismatch, owner,
+           "running statistics and values in memory of different devices");
+  if (update.online && update.running.on_device())
+    refuse(errc::device_mismatch, owner, "online statistics on a device");
   auto limit = std::numeric_limits<std::int64_t>::max();
   if (update.num_batches_tracked < 0 || update.num_batches_tracked == limit)
     refuse(errc::malformed_message, owner,
@@ -132,20 +147,11 @@ double_array merge_row(std::span<const message> messages, std::int64_t count) {
   return double_array{std::move(result)};
 }
 
-/// Whether the tree over the identifiers of `messages` is the tree over their
-/// positions: identifiers in a row from a multiple of a large power of two on.
-bool is_row(std::span<const message> messages) {
-  auto n = std::int64_t(messages.size());
-  auto first = messages.front().identifier;
-  return messages.back().identifier - first == n - 1
-         && first % std::int64_t(std::bit_ceil(std::uint64_t(n))) == 0;
-}
-
 /// Mean and M2 of all elements of `messages`.
 double_array merge_all(std::span<const message> messages, std::int64_t count) {
   if (count == 0)
     return {};
-  if (is_row(messages))
+  if (detail::is_row(messages))
     return merge_row(messages, count);
   auto left = detail::split_of(messages);
   std::array<message, 2> halves;
@@ -169,19 +175,15 @@ batch_norm_reply finish_forward(const batch_norm_message& total) {
   auto* mean = values.data();
   auto* inv_std = mean + channels;
   std::vector<double> running(update.running.begin(), update.running.end());
-  auto batches =
-      update.num_batches_tracked + (count != 0 && !running.empty() ? 1 : 0);
-  finalize_options options{
-      .eps = update.eps, .mode = update.mode, .momentum = update.momentum};
-  if (update.cumulative)
-    options.momentum = batches == 0 ? 0.0 : 1.0 / double(batches);
+  auto batches = detail::batches_after(update, count);
+  auto options = detail::finalize_options_of(update, batches);
   running_view view;
   if (!running.empty())
     view = {running.data(), running.data() + channels};
   finalize_moments({}, {count, mean, inv_std, channels, dtype::float64, {}},
                    options, mean, inv_std, view);
   return {count, double_array{std::move(values)},
-          double_array{std::move(running)}, batches};
+          double_array{std::move(running)}, batches, false};
 }
 
 /// As `finish_forward`, with the moments of all batches before as one part
@@ -206,7 +208,7 @@ batch_norm_reply finish_online(const batch_norm_message& batch) {
                    values.data(), values.data() + channels, {});
   return {total.count, double_array{std::move(values)},
           double_array{std::move(seen)},
-          update.num_batches_tracked + (batch.count != 0 ? 1 : 0)};
+          update.num_batches_tracked + (batch.count != 0 ? 1 : 0), false};
 }
 
 // -- backward -----------------------------------------------------------------
@@ -230,34 +232,86 @@ batch_norm_reply finish_backward(batch_norm_message total) {
   if (total.values.size() == 0)
     total.values =
         double_array{std::vector<double>(2 * std::size_t(total.channels))};
-  return {total.count, std::move(total.values), {}, 0};
+  return {total.count, std::move(total.values), {}, 0, false};
+}
+
+// -- where the messages are ---------------------------------------------------
+
+/// Makes `stream` one of the owner's device, if its values are on one.
+void follow_owner(std::span<const message> messages, device_stream& stream) {
+  const auto& values = messages[0].message.values;
+  if (!values.on_device())
+    return;
+  const auto& owner = values.array().stream();
+  if (!stream || &stream.runtime() != &owner.runtime()
+      || stream.where() != owner.where())
+    stream = device_stream::make(owner.runtime(), owner.where());
+}
+
+/// Whether some of `messages`, but not all, are on devices.
+bool is_mixed(std::span<const message> messages) {
+  auto devices = std::ranges::count_if(
+      messages, [](const auto& x) { return x.message.values.on_device(); });
+  return (devices != 0 && std::cmp_not_equal(devices, messages.size()))
+         || std::ranges::any_of(messages,
+                                [](const auto& x) { return x.message.resend; });
+}
+
+batch_norm_reply ask_to_resend() {
+  batch_norm_reply result;
+  result.resend = true;
+  return result;
+}
+
+/// `merge_messages` on a stream of the merging actor's own, which is made when
+/// it is needed.
+auto merge_on_own_stream(std::shared_ptr<device_stream> stream) {
+  return [stream](std::span<message> messages) {
+    follow_owner(messages, *stream);
+    return merge_messages(messages, *stream);
+  };
 }
 
 } // namespace
 
-batch_norm_message merge_messages(std::span<const message> messages) {
+batch_norm_message merge_messages(std::span<const message> messages,
+                                  const device_stream& on) {
   for (const auto& x : messages) {
     require_known(x);
     require_agreement(messages[0], x);
   }
   const auto& first = messages[0].message;
-  auto forward = first.mode == round_mode::forward;
   if (messages.size() == 1)
     return first;
-  auto count = total_count(messages);
-  return {first.mode,
-          first.type,
-          first.channels,
-          count,
-          forward ? merge_all(messages, count) : add_all(messages),
-          first.update};
+  auto result = first;
+  result.count = total_count(messages);
+  result.resend = is_mixed(messages);
+  if (result.resend) {
+    result.count = 0;
+    result.values = {};
+    result.update = {};
+  } else if (first.values.on_device()) {
+    result.values = detail::merge_on_device(messages, on);
+  } else if (first.mode == round_mode::forward) {
+    result.values = merge_all(messages, result.count);
+  } else {
+    result.values = add_all(messages);
+  }
+  return result;
 }
 
-batch_norm_reply merge_round(std::span<const message> messages) {
-  auto total = merge_messages(messages);
-  if (total.mode == round_mode::backward)
+batch_norm_reply merge_round(std::span<const message> messages,
+                             const device_stream& on) {
+  auto total = merge_messages(messages, on);
+  if (total.resend)
+    return ask_to_resend();
+  auto forward = total.mode == round_mode::forward;
+  if (forward)
+    require_update(messages[0].identifier, total);
+  if (total.values.on_device())
+    return detail::finish_on_device(total, on);
+  if (!forward)
     return finish_backward(std::move(total));
-  require_update(messages[0].identifier, total);
   return total.update.online ? finish_online(total) : finish_forward(total);
 }
 
@@ -267,11 +321,13 @@ batch_norm_reduction(const sync_options& options, std::int64_t participants) {
     throw error{errc::invalid_argument,
                 fmt::format("layer {}: expected 1 participant or more, got {}",
                             options.layer, participants)};
-  return {.merge = merge_messages,
+  auto stream = std::make_shared<device_stream>();
+  return {.merge = merge_on_own_stream(stream),
           .finish =
-              [](batch_norm_message total) {
+              [stream](batch_norm_message total) {
                 std::array one{identified<batch_norm_message>{0, total}};
-                return merge_round(one);
+                follow_owner(one, *stream);
+                return merge_round(one, *stream);
               },
           .participants = participants};
 }
@@ -290,7 +346,8 @@ spawn_batch_norm_relay(caf::actor_system& system,
                        const batch_norm_master_actor& parent, std::string layer,
                        replica_range range) {
   return spawn_sync_relay<batch_norm_message, batch_norm_reply>(
-      system, parent, std::move(layer), range, merge_messages);
+      system, parent, std::move(layer), range,
+      merge_on_own_stream(std::make_shared<device_stream>()));
 }
 
 } // namespace syncnorm

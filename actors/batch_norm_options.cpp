@@ -47,12 +47,30 @@ void batch_norm_options::validate() const {
   if (online && !track_running_stats)
     refuse(*this, "online: expected running statistics to go with it, got "
                   "track_running_stats = false");
-  require_available(where);
-  if (where.type != device_type::cpu)
+  if (online && where.type != device_type::cpu)
     throw error{errc::device_unavailable,
                 fmt::format("batch_norm_options of layer {}: where: expected a "
-                            "CPU device, got {}",
+                            "CPU device, as online statistics are kept in host "
+                            "memory, got {}",
                             name, to_string(where))};
+  if (!stream)
+    return require_available(where);
+  if (stream.where() != where)
+    throw error{
+        errc::device_mismatch,
+        fmt::format("batch_norm_options of layer {}: stream: expected one of "
+                    "{}, got one of {}",
+                    name, to_string(where), to_string(stream.where()))};
+  stream.runtime().require(where);
+}
+
+device_stream detail::stream_for_clone(const batch_norm_options& options,
+                                       const device& where,
+                                       device_stream given) {
+  if (given || where.type == device_type::cpu)
+    return given;
+  auto& runtime = options.stream ? options.stream.runtime() : cuda_runtime();
+  return device_stream::borrow(runtime, where, nullptr);
 }
 
 } // namespace syncnorm

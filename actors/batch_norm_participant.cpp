@@ -1,5 +1,8 @@
 #include "syncnorm/batch_norm_participant.hpp"
 
+#include "syncnorm/config.hpp"
+#include "syncnorm/detail/host_copy.hpp"
+
 #include <array>
 #include <utility>
 
@@ -15,11 +18,18 @@ T value_or_throw(caf::expected<T> x) {
   throw error{code.value_or(errc::master_down), text_of(x.error())};
 }
 
+caf::timespan deadline_of(std::optional<caf::timespan> given,
+                          const caf::actor_system& system) {
+  return given ? *given : read_defaults(system.config()).deadline;
+}
+
 } // namespace
 
 batch_norm_participant::batch_norm_participant(caf::actor_system& system,
                                                sync_options options,
-                                               std::int64_t copies) {
+                                               std::int64_t copies)
+    : system_{&system},
+      deadline_{deadline_of(options.deadline, system)} {
   options = resolve(std::move(options), system.config());
   auto reduction = batch_norm_reduction(options, copies);
   if (copies == 1)
@@ -32,8 +42,11 @@ batch_norm_participant::batch_norm_participant(caf::actor_system& system,
 
 batch_norm_participant::batch_norm_participant(
     caf::actor_system& system, const batch_norm_master_actor& master,
-    std::int64_t copy_id)
-    : copy_id_{copy_id},
+    std::int64_t copy_id, std::optional<caf::timespan> deadline)
+    : system_{&system},
+      deadline_{deadline_of(deadline, system)},
+      copy_id_{copy_id},
+      host_only_{master && master.node() != system.node()},
       master_{master},
       role_{value_or_throw(
           register_slave_thread<batch_norm_message, batch_norm_reply>(
@@ -43,7 +56,8 @@ batch_norm_participant batch_norm_participant::replicate(
     caf::actor_system& system, sync_options options, callback_context& context,
     std::int64_t copy_id) {
   if (copy_id != 0)
-    return {system, context.published<batch_norm_master_actor>(), copy_id};
+    return {system, context.published<batch_norm_master_actor>(), copy_id,
+            options.deadline};
   batch_norm_participant result{system, std::move(options), context.copies()};
   context.publish(result.master());
   return result;
@@ -60,6 +74,16 @@ batch_norm_reply batch_norm_participant::run(batch_norm_message message) {
     std::array messages{identified<batch_norm_message>{0, std::move(message)}};
     return merge_round(messages);
   }
+  if (host_only_)
+    return send(to_host(std::move(message)));
+  auto reply = send(message);
+  if (!reply.resend)
+    return reply;
+  host_only_ = true;
+  return send(to_host(std::move(message)));
+}
+
+batch_norm_reply batch_norm_participant::send(batch_norm_message message) {
   ++messages_sent_;
   auto begin = std::chrono::steady_clock::now();
   auto* slave = std::get_if<pipe>(&role_);
@@ -68,6 +92,21 @@ batch_norm_reply batch_norm_participant::run(batch_norm_message message) {
                    : std::get<owner>(role_)->run_master(std::move(message));
   waited_ += std::chrono::steady_clock::now() - begin;
   return value_or_throw(std::move(reply));
+}
+
+batch_norm_message batch_norm_participant::to_host(batch_norm_message message) {
+  if (!message.values.on_device())
+    return message;
+  try {
+    if (!watch_)
+      watch_ = std::make_unique<detail::stream_watch>(*system_);
+    detail::host_message copy{std::move(message), std::exchange(pinned_, {})};
+    watch_->wait(copy.work(), deadline_);
+    return copy.finish(pinned_);
+  } catch (const error& x) {
+    give_up(x.what());
+    throw;
+  }
 }
 
 void batch_norm_participant::give_up(std::string why) {

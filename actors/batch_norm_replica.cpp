@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <type_traits>
 #include <utility>
 
@@ -58,11 +57,19 @@ batch_norm_replica::batch_norm_replica(batch_norm_options options)
     running_mean_ = {type, channels(), 0};
     running_var_ = {type, channels(), 1};
   }
+  if (options_.where.type == device_type::cpu)
+    return;
+  if (!options_.stream)
+    options_.stream =
+        device_stream::borrow(cuda_runtime(), options_.where, nullptr);
+  device_.emplace(options_, options_.stream);
 }
 
 // -- state --------------------------------------------------------------------
 
 std::vector<named_array> batch_norm_replica::state() {
+  bring_to_host();
+  host_is_newer_ = true;
   std::vector<named_array> result;
   append(result, "weight", weight_);
   append(result, "bias", bias_);
@@ -79,6 +86,8 @@ std::vector<named_array> batch_norm_replica::state() {
 }
 
 std::vector<named_array> batch_norm_replica::gradients() {
+  bring_to_host();
+  host_is_newer_ = true;
   std::vector<named_array> result;
   append(result, "weight", weight_gradient_);
   append(result, "bias", bias_gradient_);
@@ -88,6 +97,10 @@ std::vector<named_array> batch_norm_replica::gradients() {
 void batch_norm_replica::zero_gradients() {
   weight_gradient_.fill(0);
   bias_gradient_.fill(0);
+  if (!device_)
+    return;
+  device_->write(detail::device_share::weight_gradient, {});
+  device_->write(detail::device_share::bias_gradient, {});
 }
 
 statistics_update batch_norm_replica::make_update() const {
@@ -98,12 +111,16 @@ statistics_update batch_norm_replica::make_update() const {
   result.cumulative = !options_.momentum;
   if (!training_ || !options_.track_running_stats)
     return result;
+  result.num_batches_tracked = num_batches_tracked_;
+  if (device_) {
+    result.running = device_->array(detail::device_share::running);
+    return result;
+  }
   auto running = running_mean_.widened();
   auto spread = (options_.online ? running_m2_ : running_var_).widened();
   running.insert(running.end(), spread.begin(), spread.end());
   result.online = options_.online;
   result.running = double_array{std::move(running)};
-  result.num_batches_tracked = num_batches_tracked_;
   result.num_elements_tracked = num_elements_tracked_;
   return result;
 }
@@ -111,11 +128,13 @@ statistics_update batch_norm_replica::make_update() const {
 void batch_norm_replica::take_over(const batch_norm_reply& reply) {
   if (!options_.track_running_stats || reply.running.size() == 0)
     return;
+  num_batches_tracked_ = reply.num_batches_tracked;
+  if (device_)
+    return device_->take_over(reply.running);
   auto running = reply.running.view();
   auto& spread = options_.online ? running_m2_ : running_var_;
   running_mean_.assign(running.first(channels()));
   spread.assign(running.last(channels()));
-  num_batches_tracked_ = reply.num_batches_tracked;
   if (options_.online)
     num_elements_tracked_ = reply.count;
 }
@@ -161,12 +180,13 @@ void batch_norm_replica::require_backward(const const_tensor_view& x,
   require("backward", "x", x);
   require_like("backward", "dy", dy, x);
   require_like("backward", "dx", dx, x);
-  if (tape.mean_.size() != channels())
+  auto found = device_ ? tape.on_device_.size() / 2 : tape.mean_.size();
+  if (found != channels())
     throw error{errc::invalid_argument,
                 fmt::format("layer {}: backward: tape: expected that of a "
                             "forward pass of this layer, got one of {} "
                             "channels",
-                            options_.name, tape.mean_.size())};
+                            options_.name, found)};
 }
 
 // -- forward ------------------------------------------------------------------
@@ -183,9 +203,13 @@ workspace batch_norm_replica::scratch(std::size_t bytes) {
   return {scratch_.data(), scratch_.size()};
 }
 
-batch_norm_tape batch_norm_replica::running_tape() const {
+batch_norm_tape batch_norm_replica::running_tape() {
   batch_norm_tape tape;
   tape.source_ = batch_norm_tape::source::running;
+  if (device_) {
+    tape.on_device_ = device_->running_tape();
+    return tape;
+  }
   auto mean = running_mean_.widened();
   auto spread = (options_.online ? running_m2_ : running_var_).widened();
   // One element's M2 is its variance.
@@ -216,8 +240,12 @@ batch_norm_tape batch_norm_replica::forward_alone(const const_tensor_view& x,
   }
   require("forward", "x", x);
   require_like("forward", "y", y, x);
+  bring_to_device();
   auto tape = running_tape();
-  normalize(run(), x, parameters(tape), y);
+  if (device_)
+    device_->normalize(x, tape.on_device_, y);
+  else
+    normalize(run(), x, parameters(tape), y);
   return tape;
 }
 
@@ -225,6 +253,21 @@ batch_norm_message batch_norm_replica::begin_forward(const const_tensor_view& x,
                                                      const tensor_view& y) {
   require("forward", "x", x);
   require_like("forward", "y", y, x);
+  bring_to_device();
+  batch_norm_message message;
+  message.mode = round_mode::forward;
+  message.type = options_.type;
+  message.channels = options_.channels;
+  if (device_)
+    message.values = device_->moments(x, message.count);
+  else
+    message.values = moments_on_host(x, message.count);
+  message.update = make_update();
+  return message;
+}
+
+double_array batch_norm_replica::moments_on_host(const const_tensor_view& x,
+                                                 std::int64_t& count) {
   std::vector<double> values(2 * channels());
   moments_view out{0,
                    values.data(),
@@ -233,14 +276,8 @@ batch_norm_message batch_norm_replica::begin_forward(const const_tensor_view& x,
                    dtype::float64,
                    options_.where};
   batch_moments(run(), x, out, scratch(batch_moments_workspace(x.layout())));
-  batch_norm_message message;
-  message.mode = round_mode::forward;
-  message.type = options_.type;
-  message.channels = options_.channels;
-  message.count = out.count;
-  message.values = double_array{std::move(values)};
-  message.update = make_update();
-  return message;
+  count = out.count;
+  return double_array{std::move(values)};
 }
 
 batch_norm_tape batch_norm_replica::end_forward(const batch_norm_reply& reply,
@@ -250,12 +287,18 @@ batch_norm_tape batch_norm_replica::end_forward(const batch_norm_reply& reply,
   tape.source_ = options_.online ? batch_norm_tape::source::running
                                  : batch_norm_tape::source::all_replicas;
   tape.count_ = reply.count;
-  tape.mean_ = {options_.type, channels()};
-  tape.inv_std_ = {options_.type, channels()};
-  tape.mean_.assign(reply.values.view().first(channels()));
-  tape.inv_std_.assign(reply.values.view().last(channels()));
-  normalize(run(), x, parameters(tape), y);
+  if (device_) {
+    tape.on_device_ = device_->receive(reply.values);
+    device_->normalize(x, tape.on_device_, y);
+  } else {
+    tape.mean_ = {options_.type, channels()};
+    tape.inv_std_ = {options_.type, channels()};
+    tape.mean_.assign(reply.values.view().first(channels()));
+    tape.inv_std_.assign(reply.values.view().last(channels()));
+    normalize(run(), x, parameters(tape), y);
+  }
   take_over(reply);
+  device_is_newer_ = true;
   return tape;
 }
 
@@ -265,6 +308,22 @@ batch_norm_message batch_norm_replica::begin_backward(
     const const_tensor_view& x, const const_tensor_view& dy,
     const batch_norm_tape& tape, const tensor_view& dx) {
   require_backward(x, dy, tape, dx);
+  bring_to_device();
+  batch_norm_message message;
+  message.mode = round_mode::backward;
+  message.type = options_.type;
+  message.channels = options_.channels;
+  message.count = x.shape().per_channel();
+  if (device_)
+    message.values = device_->sums(x, dy, tape.on_device_);
+  else
+    message.values = sums_on_host(x, dy, tape);
+  return message;
+}
+
+double_array batch_norm_replica::sums_on_host(const const_tensor_view& x,
+                                              const const_tensor_view& dy,
+                                              const batch_norm_tape& tape) {
   channel_array sum_dy{options_.type, channels()};
   channel_array sum_dy_xmu{options_.type, channels()};
   backward_sums sums{sum_dy.data(), sum_dy_xmu.data(),
@@ -272,23 +331,13 @@ batch_norm_message batch_norm_replica::begin_backward(
                      pending_bias_.empty() ? nullptr : pending_bias_.data()};
   backward_reduce(run(), dy, x, parameters(tape), nullptr, sums,
                   scratch(backward_reduce_workspace(x.layout())));
-  batch_norm_message message;
-  message.mode = round_mode::backward;
-  message.type = options_.type;
-  message.channels = options_.channels;
-  message.count = x.shape().per_channel();
+  if (options_.mode == eps_mode::clamp)
+    clear_clamped(run(), tape.inv_std_.data(), options_.eps, options_.channels,
+                  sum_dy_xmu.type(), sum_dy_xmu.data());
   auto values = sum_dy.widened();
   auto last = sum_dy_xmu.widened();
-  if (options_.mode == eps_mode::clamp) {
-    // The forward reply's inv_std of a clamped channel, rounded as the tape's.
-    channel_array limit{options_.type, 1, 1 / std::sqrt(options_.eps)};
-    for (std::size_t c = 0; c < last.size(); ++c)
-      if (tape.inv_std_[c] >= limit[0])
-        last[c] = 0;
-  }
   values.insert(values.end(), last.begin(), last.end());
-  message.values = double_array{std::move(values)};
-  return message;
+  return double_array{std::move(values)};
 }
 
 void batch_norm_replica::end_backward(const batch_norm_reply& reply,
@@ -296,6 +345,13 @@ void batch_norm_replica::end_backward(const batch_norm_reply& reply,
                                       const const_tensor_view& dy,
                                       const batch_norm_tape& tape,
                                       const tensor_view& dx) {
+  if (device_) {
+    auto totals = device_->receive(reply.values);
+    device_->input_gradient(x, dy, tape.on_device_, totals, reply.count, dx);
+    device_->add_gradients();
+    device_is_newer_ = true;
+    return;
+  }
   channel_array sum_dy{options_.type, channels()};
   channel_array sum_dy_xmu{options_.type, channels()};
   sum_dy.assign(reply.values.view().first(channels()));

@@ -22,19 +22,6 @@ caf::error to_answer(const std::exception& reason) {
   return make_error(errc::participant_failed, reason.what());
 }
 
-/// The arrays of the state and, as `weight.grad`, the gradients.
-std::vector<named_array> all_arrays(batch_norm_replica& replica) {
-  auto result = replica.state();
-  for (auto& gradient : replica.gradients())
-    result.push_back({gradient.name + ".grad", gradient.values});
-  return result;
-}
-
-/// Whether a float64 can be a counter of the state.
-bool is_counter(double x) {
-  return x >= 0 && x <= 0x1p53 && x == std::floor(x);
-}
-
 } // namespace
 
 batch_norm_slave::batch_norm_slave(caf::actor_config& config,
@@ -73,6 +60,10 @@ batch_norm_slave::behavior_type batch_norm_slave::make_behavior() {
 }
 
 void batch_norm_slave::take_part() {
+  if (on_device())
+    waiter_ = spawn_stream_waiter(
+        system(), caf::actor_cast<caf::actor>(caf::strong_actor_ptr{ctrl()}));
+  host_only_ = role_.master && role_.master.node() != system().node();
   if (role_.copy_id == 0)
     return role_.registered->put(true);
   register_slave(this, role_.master, role_.copy_id)
@@ -93,10 +84,11 @@ void batch_norm_slave::on_exit() {
                              replica_->options().name, role_.copy_id));
   if (current_)
     jobs_.push_front(std::exchange(current_, nullptr));
-  for (auto& x : jobs_)
-    std::visit([&](auto& unfinished) { unfinished.promise.deliver(reason); },
-               *x);
-  jobs_.clear();
+  for (auto& x : std::exchange(jobs_, {}))
+    drop(*x, reason);
+  for (auto& [ticket, then] : std::exchange(outstanding_, {}))
+    then(reason);
+  waiter_ = nullptr;
   if (role_.copy_id == 0 && role_.master)
     caf::anon_send_exit(role_.master, caf::exit_reason::user_shutdown);
   pipe_.reset();
@@ -124,31 +116,52 @@ void batch_norm_slave::next() {
   }
 }
 
+void batch_norm_slave::drop(job& x, const caf::error& reason) {
+  std::visit(
+      [&](auto& unfinished) {
+        unfinished.promise.deliver(reason);
+        // Kernels of the pass may still run.
+        keep_until_done(std::move(unfinished.memory));
+      },
+      x);
+}
+
 void batch_norm_slave::refuse(job& x, const std::exception& reason) {
-  std::visit([&](auto& y) { y.promise.deliver(to_answer(reason)); }, x);
+  drop(x, to_answer(reason));
   give_up(reason.what());
 }
 
 void batch_norm_slave::start(const job_ptr& at, forward_job& x) {
-  tensor_memory y{x.x.view().layout()};
+  tensor_memory y{x.x.view().layout(), replica_->stream()};
+  x.memory = hold({x.x, y.share()});
   if (!replica_->exchanges())
-    return finish(x, y, replica_->forward_alone(x.x.view(), y.view()));
+    return finish(at, y, replica_->forward_alone(x.x.view(), y.view()));
   exchange(at, replica_->begin_forward(x.x.view(), y.view()),
            [this, at, y](const batch_norm_reply& reply) {
              auto& self = std::get<forward_job>(*at);
-             finish(self, y,
+             finish(at, y,
                     replica_->end_forward(reply, self.x.view(), y.view()));
            });
 }
 
-void batch_norm_slave::finish(forward_job& x, const tensor_memory& y,
+void batch_norm_slave::finish(const job_ptr& at, const tensor_memory& y,
                               batch_norm_tape tape) {
-  std::uint64_t ticket = 0;
-  if (replica_->is_training() && !replica_->options().online) {
-    ticket = ++last_ticket_;
-    kept_.emplace(ticket, kept{std::move(x.x), std::move(tape)});
-  }
-  x.promise.deliver(y.share(), ticket);
+  auto trains = replica_->is_training() && !replica_->options().online;
+  when_done(std::get<forward_job>(*at).memory,
+            [this, at, y, trains,
+             tape = std::move(tape)](const caf::error& reason) mutable {
+              auto& x = std::get<forward_job>(*at);
+              if (reason != caf::none) {
+                x.promise.deliver(reason);
+                return;
+              }
+              std::uint64_t ticket = 0;
+              if (trains) {
+                ticket = ++last_ticket_;
+                kept_.emplace(ticket, kept{std::move(x.x), std::move(tape)});
+              }
+              x.promise.deliver(y.share(), ticket);
+            });
 }
 
 void batch_norm_slave::start(const job_ptr& at, backward_job& x) {
@@ -158,13 +171,13 @@ void batch_norm_slave::start(const job_ptr& at, backward_job& x) {
                 fmt::format("layer {}: backward: ticket: expected that of a "
                             "forward pass in training, got {}",
                             replica_->options().name, x.ticket)};
-  tensor_memory dx{x.dy.view().layout()};
+  tensor_memory dx{x.dy.view().layout(), replica_->stream()};
   const auto& pass = i->second;
+  x.memory = hold({pass.x, x.dy, dx.share()});
   if (!batch_norm_replica::exchanges(pass.tape)) {
     replica_->backward_alone(pass.x.view(), x.dy.view(), pass.tape, dx.view());
     kept_.erase(i);
-    x.promise.deliver(dx.share());
-    return;
+    return finish_backward(at, dx);
   }
   auto message = replica_->begin_backward(pass.x.view(), x.dy.view(), pass.tape,
                                           dx.view());
@@ -173,30 +186,54 @@ void batch_norm_slave::start(const job_ptr& at, backward_job& x) {
     auto used = kept_.extract(self.ticket);
     const auto& [input, tape] = used.mapped();
     replica_->end_backward(r, input.view(), self.dy.view(), tape, dx.view());
-    self.promise.deliver(dx.share());
+    finish_backward(at, dx);
   });
 }
 
-template <class Done>
+void batch_norm_slave::finish_backward(const job_ptr& at,
+                                       const tensor_memory& dx) {
+  when_done(std::get<backward_job>(*at).memory,
+            [at, dx](const caf::error& reason) {
+              auto& x = std::get<backward_job>(*at);
+              if (reason != caf::none)
+                x.promise.deliver(reason);
+              else
+                x.promise.deliver(dx.share());
+            });
+}
+
+// -- exchange -----------------------------------------------------------------
+
 void batch_norm_slave::exchange(const job_ptr& at, batch_norm_message message,
-                                Done done) {
+                                on_reply done) {
   if (!role_.master) {
     std::array messages{identified<batch_norm_message>{0, std::move(message)}};
     return done(merge_round(messages));
   }
+  if (host_only_ && message.values.on_device())
+    contribute_from_host(message, std::move(done));
+  else
+    contribute(std::move(message), std::move(done));
   current_ = at;
-  auto go_on = [this, done](const batch_norm_reply& reply) {
-    auto mine = std::exchange(current_, nullptr);
+}
+
+void batch_norm_slave::contribute(batch_norm_message message, on_reply done) {
+  auto go_on = [this, message, done](const batch_norm_reply& reply) {
+    if (!reply.resend)
+      return leave_exchange([&] { done(reply); });
+    host_only_ = true;
     try {
-      done(reply);
-    } catch (const std::exception& x) {
-      refuse(*mine, x);
+      if (message.values.on_device())
+        contribute_from_host(message, done);
+      else
+        contribute(message, done);
+    } catch (const std::exception&) {
+      leave_exchange([] { throw; });
     }
-    next();
   };
   auto stop = [this](const caf::error& reason) {
-    auto mine = std::exchange(current_, nullptr);
-    std::visit([&](auto& x) { x.promise.deliver(reason); }, *mine);
+    if (auto mine = std::exchange(current_, nullptr))
+      drop(*mine, reason);
     next();
   };
   if (role_.copy_id == 0)
@@ -205,67 +242,90 @@ void batch_norm_slave::exchange(const job_ptr& at, batch_norm_message message,
     pipe_->run_slave(this, std::move(message)).then(go_on, stop);
 }
 
+void batch_norm_slave::contribute_from_host(const batch_norm_message& message,
+                                            on_reply done) {
+  auto copy =
+      std::make_shared<host_message>(message, std::exchange(pinned_, {}));
+  when_done(copy->work(), [this, copy, done](const caf::error& reason) {
+    if (reason == caf::none)
+      return contribute(copy->finish(pinned_), done);
+    if (auto mine = std::exchange(current_, nullptr))
+      drop(*mine, reason);
+    next();
+  });
+}
+
+template <class F>
+void batch_norm_slave::leave_exchange(F f) {
+  auto mine = std::exchange(current_, nullptr);
+  try {
+    f();
+  } catch (const std::exception& x) {
+    refuse(*mine, x);
+  }
+  next();
+}
+
+// -- the end of the stream's work ---------------------------------------------
+
+std::shared_ptr<const void>
+batch_norm_slave::hold(std::vector<shared_tensor> tensors) const {
+  if (!on_device())
+    return nullptr;
+  return std::make_shared<const std::vector<shared_tensor>>(std::move(tensors));
+}
+
+void batch_norm_slave::keep_until_done(std::shared_ptr<const void> memory) {
+  if (!memory)
+    return;
+  try {
+    detail::anon_send(
+        waiter_, await_stream_atom_v, ++last_work_,
+        stream_work{replica_->stream().record(), std::move(memory)});
+  } catch (const error&) {
+    // The device is lost: nothing runs there any more.
+  }
+}
+
+void batch_norm_slave::when_done(std::shared_ptr<const void> keep,
+                                 on_end then) {
+  if (!on_device())
+    return then({});
+  when_done(stream_work{replica_->stream().record(), std::move(keep)},
+            std::move(then));
+}
+
+void batch_norm_slave::when_done(stream_work work, on_end then) {
+  auto ticket = ++last_work_;
+  outstanding_.emplace(ticket, std::move(then));
+  auto deadline = role_.deadline;
+  detail::request_within(this, deadline, waiter_, await_stream_atom_v, ticket,
+                         std::move(work))
+      .then([this](std::uint64_t done) { work_ended(done, {}); },
+            [this, ticket, deadline](const caf::error& reason) {
+              work_ended(ticket, explain_stream_error(reason, deadline));
+            });
+}
+
+void batch_norm_slave::work_ended(std::uint64_t ticket,
+                                  const caf::error& reason) {
+  auto ended = outstanding_.extract(ticket);
+  if (ended.empty())
+    return;
+  if (reason == caf::none)
+    return ended.mapped()({});
+  auto text = fmt::format("layer {}: replica {}: {}", replica_->options().name,
+                          role_.copy_id, text_of(reason));
+  ended.mapped()(
+      make_error(code_of(reason).value_or(errc::device_failure), text));
+  give_up(text);
+}
+
 void batch_norm_slave::give_up(const std::string& why) {
   if (pipe_)
     pipe_->give_up(this, why);
   else if (role_.master)
     detail::anon_send(role_.master, give_up_atom_v, round_tag{}, why);
-}
-
-// -- state --------------------------------------------------------------------
-
-caf::result<double_array>
-batch_norm_slave::read_state(const std::string& name) {
-  for (const auto& x : all_arrays(*replica_))
-    if (x.name == name)
-      return std::visit(
-          [](auto values) {
-            return double_array{
-                std::vector<double>(values.begin(), values.end())};
-          },
-          x.values);
-  return make_error(
-      errc::invalid_argument,
-      fmt::format("layer {}: has no array {}", replica_->options().name, name));
-}
-
-caf::result<void> batch_norm_slave::write_state(const std::string& name,
-                                                const double_array& values) {
-  for (const auto& x : all_arrays(*replica_)) {
-    if (x.name != name)
-      continue;
-    auto size = std::visit([](auto to) { return to.size(); }, x.values);
-    if (values.size() != size)
-      return make_error(errc::shape_mismatch,
-                        fmt::format("layer {}: {}: expected {} elements, got "
-                                    "{}",
-                                    replica_->options().name, name, size,
-                                    values.size()));
-    if (std::holds_alternative<std::span<std::int64_t>>(x.values)
-        && !std::ranges::all_of(values, is_counter))
-      return make_error(errc::invalid_argument,
-                        fmt::format("layer {}: {}: expected a whole number "
-                                    "from 0 to 2^53, got {}",
-                                    replica_->options().name, name, values[0]));
-    std::visit(
-        [&]<class T>(std::span<T> to) {
-          for (std::size_t i = 0; i < size; ++i)
-            to[i] = static_cast<T>(values[i]);
-        },
-        x.values);
-    return caf::unit;
-  }
-  return make_error(
-      errc::invalid_argument,
-      fmt::format("layer {}: has no array {}", replica_->options().name, name));
-}
-
-caf::result<void> batch_norm_slave::forget(std::uint64_t ticket) {
-  if (kept_.erase(ticket) != 0)
-    return caf::unit;
-  return make_error(errc::invalid_argument,
-                    fmt::format("layer {}: forget: no pass has the ticket {}",
-                                replica_->options().name, ticket));
 }
 
 } // namespace syncnorm::detail

@@ -1,5 +1,6 @@
 #include "syncnorm/batch_norm_stage.hpp"
 
+#include "syncnorm/config.hpp"
 #include "syncnorm/detail/batch_norm_slave.hpp"
 #include "syncnorm/error.hpp"
 
@@ -16,20 +17,37 @@ namespace {
   throw error{code, fmt::format("layer {}: {}", layer, text)};
 }
 
+/// On a CUDA device with a stream of its own, unless one is given.
+batch_norm_options with_stream(batch_norm_options options) {
+  if (options.where.type != device_type::cpu && !options.stream)
+    options.stream = device_stream::make(cuda_runtime(), options.where);
+  return options;
+}
+
 } // namespace
 
 batch_norm_stage::batch_norm_stage(caf::actor_system& system,
                                    batch_norm_options options)
     : system_{&system},
-      replica_{std::make_shared<batch_norm_replica>(std::move(options))} {}
+      replica_{std::make_shared<batch_norm_replica>(
+          with_stream(std::move(options)))} {}
 
 batch_norm_stage::~batch_norm_stage() {
   on_data_parallel_release();
 }
 
 batch_norm_stage batch_norm_stage::clone() const {
-  batch_norm_stage result{*system_, replica_->options()};
-  *result.replica_ = replica();
+  return clone_to(replica_->options().where);
+}
+
+batch_norm_stage batch_norm_stage::clone_to(const device& where) const {
+  auto options = replica().options();
+  auto old = std::exchange(options.stream, {});
+  options.where = where;
+  if (old && where.type != device_type::cpu)
+    options.stream = device_stream::make(old.runtime(), where);
+  batch_norm_stage result{*system_, std::move(options)};
+  result.replica_->assign_state(*replica_);
   return result;
 }
 
@@ -64,6 +82,8 @@ void batch_norm_stage::on_data_parallel_replicate(callback_context& context,
                        copy_id));
   detail::slave_role role;
   role.copy_id = copy_id;
+  role.deadline =
+      *resolve(make_sync_options(options), system_->config()).deadline;
   if (copy_id != 0)
     role.master = context.published<batch_norm_master_actor>();
   else if (context.copies() > 1)

@@ -13,10 +13,13 @@ tensor_layout without_gaps(tensor_layout layout) {
   return layout;
 }
 
-std::size_t bytes_of(const tensor_layout& layout) {
+std::size_t elements_of(const tensor_layout& layout) {
   return static_cast<std::size_t>(layout.shape.per_channel()
-                                  * layout.shape.channels)
-         * size_of(layout.type);
+                                  * layout.shape.channels);
+}
+
+std::size_t bytes_of(const tensor_layout& layout) {
+  return elements_of(layout) * size_of(layout.type);
 }
 
 } // namespace
@@ -38,9 +41,19 @@ shared_tensor shared_tensor::samples(std::int64_t first,
   return {const_tensor_view{begin + offset, layout}, owner_};
 }
 
-tensor_memory::tensor_memory(tensor_layout layout)
-    : bytes_{std::make_shared_for_overwrite<std::byte[]>(bytes_of(layout))},
-      view_{bytes_.get(), without_gaps(layout)} {}
+tensor_memory::tensor_memory(tensor_layout layout,
+                             const device_stream& stream) {
+  layout = without_gaps(layout);
+  if (stream) {
+    auto memory = std::make_shared<device_array>(stream, layout.type,
+                                                 elements_of(layout));
+    layout.where = stream.where();
+    bytes_ = {memory, memory->data()};
+  } else {
+    bytes_ = std::make_shared_for_overwrite<std::byte[]>(bytes_of(layout));
+  }
+  view_ = {bytes_.get(), layout};
+}
 
 namespace detail {
 

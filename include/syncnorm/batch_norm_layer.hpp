@@ -21,6 +21,11 @@ namespace syncnorm {
 /// then make the same calls in the same order, each from a thread of its own.
 /// Evaluation, and training as the only copy, send no message.
 ///
+/// On a CUDA device the passes are enqueued on the options' stream, and nobody
+/// waits for the device as long as all copies are on such devices of one
+/// process. Copies on CPUs, CUDA devices and other nodes may mix: then a CUDA
+/// copy's statistics are copied to the host and back.
+///
 /// One thread uses a layer at a time. After an error in a round, release all
 /// copies and run the callbacks again. A pass that failed has changed nothing.
 class batch_norm_layer final : public replicable {
@@ -31,6 +36,12 @@ public:
 
   /// A copy of state, options and training flag, to be replicated.
   [[nodiscard]] batch_norm_layer clone() const;
+
+  /// The same on another device: its tensors must lie there.
+  /// @param stream of that device, or none: its default stream.
+  /// @throws error `device_unavailable`, `device_mismatch` or `device_failure`.
+  [[nodiscard]] batch_norm_layer clone_to(const device& where,
+                                          device_stream stream = {}) const;
 
   /// Takes over state and seat; the other is only good to be destroyed.
   batch_norm_layer(batch_norm_layer&&) = default;
@@ -70,6 +81,8 @@ public:
   /// Sets y.
   /// @param x, y  `[N, C, S]` of the options' channels and dtype, of one
   ///              layout; y may be x, but backward needs x. N or S may be 0.
+  ///              On a CUDA device they must stay valid until the stream has
+  ///              come past the pass.
   /// @returns what `backward` needs to know.
   /// @throws error `shape_mismatch`, `dtype_mismatch`, `device_mismatch`,
   ///         `invalid_argument` for the arguments, with nothing written; the

@@ -42,9 +42,14 @@ spawn_batch_norm_relay(caf::actor_system& system,
 batch_norm_reduction(const sync_options& options, std::int64_t participants);
 
 /// One message that stands for all of `messages`, with the update of the first.
+/// If all values lie on devices, the merge is enqueued; if only some do, it
+/// stands for a wish to send again.
+/// @param on  a stream of the first one's device for that; none: the one that
+///            wrote its values.
 /// @throws error as `merge_round`.
 [[nodiscard]] batch_norm_message
-merge_messages(std::span<const identified<batch_norm_message>> messages);
+merge_messages(std::span<const identified<batch_norm_message>> messages,
+               const device_stream& on = {});
 
 /// What the master makes of a round's messages, in the order of their
 /// identifiers, the owner's first. A function of its arguments only.
@@ -55,11 +60,16 @@ merge_messages(std::span<const identified<batch_norm_message>> messages);
 /// answers mean 0 and the inverse deviation of variance 0. Online, the moments
 /// of everything seen before are merged with the batch's first. Backward: adds
 /// the sums along the same tree.
+/// If all values lie on devices, the merge is enqueued and the reply lies on
+/// the owner's device; if only some do, the reply asks to send again.
+/// @param on  a stream of the owner's device for that; none: the one that wrote
+///            the owner's values.
 /// @throws error `shape_mismatch`, `dtype_mismatch`, `invalid_argument` or
 ///         `malformed_message`, naming the replica, if the messages disagree
 ///         with the owner's in mode, type or channels or have another size
 ///         than they say.
 [[nodiscard]] batch_norm_reply
-merge_round(std::span<const identified<batch_norm_message>> messages);
+merge_round(std::span<const identified<batch_norm_message>> messages,
+            const device_stream& on = {});
 
 } // namespace syncnorm

@@ -1,8 +1,8 @@
 #pragma once
 
+#include "syncnorm/channel_payload.hpp"
 #include "syncnorm/detail/caf_compat.hpp"
 #include "syncnorm/moments.hpp"
-#include "syncnorm/shared_array.hpp"
 #include "syncnorm/tensor_view.hpp"
 
 #include <bit>
@@ -14,6 +14,10 @@
 // the replicas had, one kind of array serves all types, and a float32 value is
 // the same value as a float64. Tensors of other types than float64 round once,
 // when a replica turns the reply into parameters of its kernels.
+//
+// Replicas of one process that are all on CUDA devices send arrays on their
+// device instead, of the statistics' own type; the master merges them on the
+// owner's device, and the reply lies there. Nobody waits for a device.
 
 namespace syncnorm {
 
@@ -80,7 +84,7 @@ struct statistics_update {
   /// Running mean, then unbiased running variance, before this round: 2 * C
   /// elements, or none if they are not tracked. Online: mean, then M2, of all
   /// elements seen before.
-  double_array running;
+  channel_payload running;
   /// Batches tracked before this round.
   std::int64_t num_batches_tracked = 0;
   /// Online: elements of each channel seen before this round.
@@ -113,19 +117,44 @@ struct batch_norm_message {
   /// 2 * C elements. Forward: means, then M2. Backward: sum(dy), then
   /// sum(dy * (x - mean)), which is 0 for a channel whose variance
   /// `eps_mode::clamp` has clamped. May be empty where `count` is 0.
-  double_array values;
+  channel_payload values;
   /// Forward, copy 0's only.
   statistics_update update;
+  /// This stands for messages of which some are on devices and others in host
+  /// memory, or on devices of another node: nothing was merged.
+  bool resend = false;
 };
+
+namespace detail {
+
+/// `resend` of a message as it travels: what is on a device stays there, and
+/// asks to be sent again.
+struct travelling_resend {
+  batch_norm_message& of;
+  bool value = of.resend || of.values.on_device();
+
+  explicit travelling_resend(batch_norm_message& x) : of{x} {}
+  travelling_resend(const travelling_resend&) = delete;
+  travelling_resend& operator=(const travelling_resend&) = delete;
+
+  /// Writes only what was read.
+  ~travelling_resend() {
+    if (value != of.resend && !of.values.on_device())
+      of.resend = value;
+  }
+};
+
+} // namespace detail
 
 /// For CAF's serializers.
 template <class Inspector>
 auto inspect(Inspector& f, batch_norm_message& x) {
+  detail::travelling_resend resend{x};
   return detail::inspect_object(
       f, x, "syncnorm::batch_norm_message", detail::field("mode", x.mode),
       detail::field("type", x.type), detail::field("channels", x.channels),
       detail::field("count", x.count), detail::field("values", x.values),
-      detail::field("update", x.update));
+      detail::field("update", x.update), detail::field("resend", resend.value));
 }
 
 /// What every replica gets back: the same for all.
@@ -135,12 +164,16 @@ struct batch_norm_reply {
   /// 2 * C elements. Forward: mean, then inv_std, of the whole batch, or of
   /// all elements so far. Backward: sum(dy), then sum(dy * (x - mean)), over
   /// the whole batch.
-  double_array values;
+  channel_payload values;
   /// Forward: the running statistics with this batch, as in
   /// `statistics_update`. A replica that keeps its own takes them over.
-  double_array running;
+  channel_payload running;
   /// Forward: batches tracked, with this one.
   std::int64_t num_batches_tracked = 0;
+  /// Some of the messages were on devices and others in host memory: nothing
+  /// was merged, and every replica shall send its message again, and all later
+  /// ones, in host memory.
+  bool resend = false;
 };
 
 /// For CAF's serializers.
@@ -149,7 +182,8 @@ auto inspect(Inspector& f, batch_norm_reply& x) {
   return detail::inspect_object(
       f, x, "syncnorm::batch_norm_reply", detail::field("count", x.count),
       detail::field("values", x.values), detail::field("running", x.running),
-      detail::field("num_batches_tracked", x.num_batches_tracked));
+      detail::field("num_batches_tracked", x.num_batches_tracked),
+      detail::field("resend", x.resend));
 }
 
 } // namespace syncnorm

@@ -2,6 +2,7 @@
 
 #include "syncnorm/batch_norm_messages.hpp"
 #include "syncnorm/device.hpp"
+#include "syncnorm/device_array.hpp"
 #include "syncnorm/sync_options.hpp"
 
 #include <cstdint>
@@ -41,6 +42,9 @@ struct batch_norm_options {
   bool frozen = false;
   /// Where the tensors lie and the layer runs.
   device where{};
+  /// On a CUDA device: the stream that the passes are enqueued on. None: the
+  /// device's default stream, or for a `batch_norm_stage` a stream of its own.
+  device_stream stream{};
   /// How long a round may take from its first message to its last. Left open:
   /// as `sync_options::deadline`.
   std::optional<caf::timespan> deadline = std::nullopt;
@@ -49,12 +53,23 @@ struct batch_norm_options {
   ///         eps that is negative or not finite, momentum outside [0, 1], a
   ///         deadline of zero or less, or `frozen` or `online` without running
   ///         statistics;
-  ///         `device_unavailable` if `where` does not exist here or is not a
-  ///         CPU device: arrays of this layer are in host memory.
+  ///         `device_unavailable` if `where` does not exist here, or is no CPU
+  ///         device and the layer is `online`; `device_mismatch` if `stream` is
+  ///         of another device.
   void validate() const;
 };
 
 /// Returns the options of the layer's master.
 [[nodiscard]] sync_options make_sync_options(const batch_norm_options& options);
+
+namespace detail {
+
+/// The stream of a copy of a layer on `where`: the given one; or else the
+/// default stream of a CUDA device, by the runtime that the layer has.
+[[nodiscard]] device_stream stream_for_clone(const batch_norm_options& options,
+                                             const device& where,
+                                             device_stream given);
+
+} // namespace detail
 
 } // namespace syncnorm

@@ -1,12 +1,14 @@
 #pragma once
 
 #include "syncnorm/batch_norm_master.hpp"
+#include "syncnorm/detail/stream_waiter.hpp"
 #include "syncnorm/replicate.hpp"
 #include "syncnorm/sync_master.hpp"
 
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <variant>
 
@@ -32,11 +34,14 @@ public:
   /// A slave's: registers with the master, here or on another node, and returns
   /// when it has.
   /// @param copy_id 1 or more.
+  /// @param deadline how long to wait for a device of this participant; left
+  ///                 open: as configured, see `sync_defaults`.
   /// @throws error as the master answers: `duplicate_identifier` if that copy
   ///         is registered already, `invalid_identifier`, `master_down`.
   batch_norm_participant(caf::actor_system& system,
                          const batch_norm_master_actor& master,
-                         std::int64_t copy_id);
+                         std::int64_t copy_id,
+                         std::optional<caf::timespan> deadline = std::nullopt);
 
   /// What a replication callback does: for copy 0 makes a master and publishes
   /// its handle in `context`, a `batch_norm_master_actor`; for others registers
@@ -54,7 +59,10 @@ public:
   ~batch_norm_participant();
 
   /// Sends `message` into the next round and waits for the reply, until the
-  /// round's deadline.
+  /// round's deadline. Values on a device stay there, and nobody waits for it,
+  /// as long as all participants' values are on devices of this process;
+  /// otherwise they are copied to the host from the first round on, which is
+  /// then run twice.
   /// @throws error with the master's code and text, which names layer, round
   ///         and the replicas at fault; the round has failed for all.
   batch_norm_reply run(batch_norm_message message);
@@ -79,12 +87,22 @@ public:
   [[nodiscard]] const batch_norm_master_actor& master() const noexcept;
 
 private:
+  batch_norm_reply send(batch_norm_message message);
+  [[nodiscard]] batch_norm_message to_host(batch_norm_message message);
+
   struct alone {};
   using owner =
       std::unique_ptr<sync_master<batch_norm_message, batch_norm_reply>>;
   using pipe = slave_pipe<batch_norm_message, batch_norm_reply>;
 
+  caf::actor_system* system_;
+  caf::timespan deadline_;
   std::int64_t copy_id_ = 0;
+  /// Values go through host memory.
+  bool host_only_ = false;
+  /// Waits for copies to the host; made when it is needed.
+  std::unique_ptr<detail::stream_watch> watch_;
+  pinned_memory pinned_;
   std::uint64_t messages_sent_ = 0;
   std::chrono::nanoseconds waited_{0};
   batch_norm_master_actor master_;

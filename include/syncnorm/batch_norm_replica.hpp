@@ -4,11 +4,14 @@
 #include "syncnorm/batch_norm_messages.hpp"
 #include "syncnorm/batch_norm_options.hpp"
 #include "syncnorm/channel_array.hpp"
+#include "syncnorm/detail/device_share.hpp"
 #include "syncnorm/tensor_view.hpp"
 
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
+#include <string>
 #include <vector>
 
 namespace syncnorm {
@@ -18,13 +21,19 @@ namespace syncnorm {
 class batch_norm_tape {
 public:
   /// Mean and 1 / sqrt(var + eps) of the whole batch, or in evaluation the
-  /// running ones; C elements.
+  /// running ones; C elements. On a CUDA device they are in `on_device`, one
+  /// behind the other, and these have no elements.
   [[nodiscard]] const channel_array& mean() const noexcept {
     return mean_;
   }
   /// 1/σ of the batch, by channel.
   [[nodiscard]] const channel_array& inv_std() const noexcept {
     return inv_std_;
+  }
+
+  /// On a CUDA device: mean, then inverse deviation; 2 * C elements.
+  [[nodiscard]] const device_array& on_device() const noexcept {
+    return on_device_;
   }
 
   /// Elements of each channel that the statistics were made from; 0 in
@@ -43,6 +52,7 @@ private:
   std::int64_t count_ = 0;
   channel_array mean_;
   channel_array inv_std_;
+  device_array on_device_;
 };
 
 /// One replica's share of a batch-norm layer: its state, and all of a pass but
@@ -50,6 +60,10 @@ private:
 /// halves: `begin_*` makes the message, `end_*` takes the reply. Between them
 /// no other pass may begin. `batch_norm_layer` and `batch_norm_stage` put the
 /// exchange between the halves.
+///
+/// On a CUDA device a pass enqueues its kernels on the options' stream and
+/// returns: tensors must stay valid until the stream has come past it, and what
+/// is in the message are arrays of the device.
 class batch_norm_replica {
 public:
   /// weight 1, bias 0, running mean 0, running variance 1, no batches. Online,
@@ -72,21 +86,57 @@ public:
     return training_;
   }
 
+  /// Where the passes are enqueued; none on the CPU.
+  [[nodiscard]] const device_stream& stream() const noexcept {
+    return options_.stream;
+  }
+
   // -- state ------------------------------------------------------------------
 
   /// `weight`, `bias`, `running_mean`, `running_var`, `num_batches_tracked`, as
   /// far as there are; to read and to write. Online `running_m2`, the sum of
   /// squared deviations, stands for the variance, and `num_elements_tracked`
   /// tells of how many elements a channel; mean and M2 are float64 then.
+  ///
+  /// On a CUDA device they are copied back now, for which the calling thread
+  /// waits; what is written to them before the next pass counts in it, what is
+  /// written later is lost.
+  /// @throws error `device_failure`.
   [[nodiscard]] std::vector<named_array> state();
 
   /// The gradients of `weight` and `bias` under these names, summed up since
   /// the last `zero_gradients`. They are this replica's: for the trainer's
-  /// reduction to add or average.
+  /// reduction to add or average. On a CUDA device as `state`.
   [[nodiscard]] std::vector<named_array> gradients();
 
   /// Sets the gradients of weight and bias to 0.
   void zero_gradients();
+
+  /// Takes over state, gradients and training flag of a replica of the same
+  /// shape, on any device, as by `state` of a copy of it.
+  void assign_state(const batch_norm_replica& other);
+
+  /// Batches that the running statistics have seen.
+  [[nodiscard]] std::int64_t num_batches_tracked() const noexcept {
+    return num_batches_tracked_;
+  }
+
+  /// On a CUDA device: enqueues a copy of an array into host memory, by the
+  /// names of `state` or `weight.grad` and `bias.grad`. Nothing waits for it.
+  /// @returns nothing for a name that is none, or not on the device, as the
+  ///          number of batches.
+  [[nodiscard]] std::optional<detail::host_copy>
+  begin_read(const std::string& name);
+
+  /// The array that `begin_read` read, when the copy is done.
+  [[nodiscard]] std::vector<double>
+  end_read(const std::string& name, const detail::host_copy& copy) const;
+
+  /// On a CUDA device: enqueues the overwriting of that array.
+  /// @returns the number of elements it has, nothing for a name that is none;
+  ///          with another number of values nothing is written.
+  std::optional<std::size_t> write_on_device(const std::string& name,
+                                             std::span<const double> values);
 
   // -- forward ----------------------------------------------------------------
 
@@ -157,7 +207,12 @@ private:
 
   [[nodiscard]] statistics_update make_update() const;
   void take_over(const batch_norm_reply& reply);
-  [[nodiscard]] batch_norm_tape running_tape() const;
+  [[nodiscard]] batch_norm_tape running_tape();
+  [[nodiscard]] double_array moments_on_host(const const_tensor_view& x,
+                                             std::int64_t& count);
+  [[nodiscard]] double_array sums_on_host(const const_tensor_view& x,
+                                          const const_tensor_view& dy,
+                                          const batch_norm_tape& tape);
 
   void require(const char* call, const char* argument,
                const const_tensor_view& x) const;
@@ -168,8 +223,20 @@ private:
                         const batch_norm_tape& tape,
                         const tensor_view& dx) const;
 
+  // On a device the arrays below are copies for `state`. One side is newer, or
+  // both are the same.
+  struct device_place;
+
+  [[nodiscard]] std::optional<device_place>
+  find_on_device(const std::string& name) const;
+  void bring_to_device();
+  void bring_to_host();
+
   batch_norm_options options_;
   bool training_ = true;
+  std::optional<detail::device_share> device_;
+  bool host_is_newer_ = true;
+  bool device_is_newer_ = false;
 
   channel_array weight_;
   channel_array bias_;

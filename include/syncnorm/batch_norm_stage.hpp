@@ -18,6 +18,10 @@ namespace syncnorm {
 /// they were asked for, and never blocks a worker while it waits for the other
 /// copies: copies of one process need not even have a worker each.
 ///
+/// On a CUDA device a tensor must be written when its message comes, and is
+/// written when its message is answered: the end of the stream's work is a
+/// message to the slave, which meanwhile enqueues the passes that follow.
+///
 /// All copies must be asked for the same passes in the same order. A copy may
 /// also be a `batch_norm_layer`, driven by a thread: the master sees no
 /// difference. As there, after an error in a round release all copies and run
@@ -31,6 +35,11 @@ public:
   /// A copy of state, options and training flag, to be replicated.
   /// @throws error `invalid_argument` while the slave actor has the state.
   [[nodiscard]] batch_norm_stage clone() const;
+
+  /// The same on another device: its tensors must lie there. On a CUDA device
+  /// it has a stream of its own.
+  /// @throws error as `clone`; `device_unavailable` or `device_failure`.
+  [[nodiscard]] batch_norm_stage clone_to(const device& where) const;
 
   /// Takes over state and slave actor.
   batch_norm_stage(batch_norm_stage&&) = default;

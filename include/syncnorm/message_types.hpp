@@ -3,6 +3,7 @@
 #include "syncnorm/batch_norm_messages.hpp"
 #include "syncnorm/detail/caf_compat.hpp"
 #include "syncnorm/detail/reply_slot.hpp"
+#include "syncnorm/detail/stream_work.hpp"
 #include "syncnorm/errors.hpp"
 #include "syncnorm/shared_array.hpp"
 #include "syncnorm/shared_tensor.hpp"
@@ -117,6 +118,10 @@ CAF_ADD_ATOM(syncnorm, syncnorm, run_relay_atom, "sn_relay")
 CAF_ADD_ATOM(syncnorm, syncnorm, round_failed_atom, "sn_failed")
 CAF_ADD_ATOM(syncnorm, syncnorm, report_late_atom, "sn_late")
 
+CAF_ADD_TYPE_ID(syncnorm, (syncnorm::detail::stream_work))
+CAF_ADD_ATOM(syncnorm, syncnorm, await_stream_atom, "sn_await")
+
 CAF_END_TYPE_ID_BLOCK(syncnorm)
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(syncnorm::detail::reply_slot)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(syncnorm::detail::stream_work)

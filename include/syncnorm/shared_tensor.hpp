@@ -3,6 +3,7 @@
 #include "syncnorm/detail/caf_compat.hpp"
 #include "syncnorm/detail/raw_floats.hpp"
 #include "syncnorm/detail/tensor_wire.hpp"
+#include "syncnorm/device_array.hpp"
 #include "syncnorm/tensor_view.hpp"
 
 #include <algorithm>
@@ -114,12 +115,14 @@ private:
   std::shared_ptr<const void> owner_;
 };
 
-/// Host memory for a tensor that is still to be written, to become a
-/// `shared_tensor` then.
+/// Memory for a tensor that is still to be written, to become a `shared_tensor`
+/// then.
 class tensor_memory {
 public:
-  /// As `layout`, but with samples without gaps.
-  explicit tensor_memory(tensor_layout layout);
+  /// As `layout`, but with samples without gaps. In host memory, or, given a
+  /// stream, in that of its device from here on in the stream.
+  explicit tensor_memory(tensor_layout layout,
+                         const device_stream& stream = {});
 
   /// The tensor, to be written.
   [[nodiscard]] const tensor_view& view() const noexcept {
@@ -132,7 +135,7 @@ public:
   }
 
 private:
-  std::shared_ptr<std::byte[]> bytes_;
+  std::shared_ptr<void> bytes_;
   tensor_view view_;
 };
 

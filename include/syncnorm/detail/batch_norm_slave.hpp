@@ -3,16 +3,19 @@
 #include "syncnorm/actors.hpp"
 #include "syncnorm/batch_norm_master.hpp"
 #include "syncnorm/batch_norm_replica.hpp"
+#include "syncnorm/detail/stream_waiter.hpp"
 #include "syncnorm/future_result.hpp"
 #include "syncnorm/slave_pipe.hpp"
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <variant>
+#include <vector>
 
 namespace syncnorm::detail {
 
@@ -21,6 +24,8 @@ struct slave_role {
   /// Null if there is one copy only.
   batch_norm_master_actor master;
   std::int64_t copy_id = 0;
+  /// How long to wait for a device.
+  caf::timespan deadline{};
   /// Told when the actor takes part.
   std::shared_ptr<future_writer<bool>> registered;
   /// Told when the actor has ended.
@@ -45,12 +50,15 @@ private:
   struct forward_job {
     shared_tensor x;
     caf::typed_response_promise<shared_tensor, std::uint64_t> promise;
+    /// On a device: what its kernels use.
+    std::shared_ptr<const void> memory{};
   };
 
   struct backward_job {
     std::uint64_t ticket = 0;
     shared_tensor dy;
     caf::typed_response_promise<shared_tensor> promise;
+    std::shared_ptr<const void> memory{};
   };
 
   /// What a backward pass needs of its forward pass.
@@ -69,12 +77,40 @@ private:
   void next();
   void start(const job_ptr& at, forward_job& x);
   void start(const job_ptr& at, backward_job& x);
-  void finish(forward_job& x, const tensor_memory& y, batch_norm_tape tape);
+  void finish(const job_ptr& at, const tensor_memory& y, batch_norm_tape tape);
+  void finish_backward(const job_ptr& at, const tensor_memory& dx);
   void refuse(job& x, const std::exception& reason);
+  void drop(job& x, const caf::error& reason);
+
+  using on_reply = std::function<void(const batch_norm_reply&)>;
 
   /// Sends `message` into the next round; goes on with `done(reply)`.
-  template <class Done>
-  void exchange(const job_ptr& at, batch_norm_message message, Done done);
+  void exchange(const job_ptr& at, batch_norm_message message, on_reply done);
+  void contribute(batch_norm_message message, on_reply done);
+  void contribute_from_host(const batch_norm_message& message, on_reply done);
+  /// Ends the exchange of the current pass, and begins the next.
+  template <class F>
+  void leave_exchange(F f);
+
+  // -- the end of the stream's work -------------------------------------------
+
+  /// Called with no error, or why the work is not done.
+  using on_end = std::function<void(const caf::error&)>;
+
+  [[nodiscard]] bool on_device() const noexcept {
+    return replica_->options().where.type != device_type::cpu;
+  }
+
+  /// Keeps `tensors` together, on a device.
+  [[nodiscard]] std::shared_ptr<const void>
+  hold(std::vector<shared_tensor> tensors) const;
+  void keep_until_done(std::shared_ptr<const void> memory);
+
+  /// Calls `then` when the stream has done what is enqueued; on the CPU now.
+  /// @param keep the memory that it needs until then.
+  void when_done(std::shared_ptr<const void> keep, on_end then);
+  void when_done(stream_work work, on_end then);
+  void work_ended(std::uint64_t ticket, const caf::error& reason);
 
   void give_up(const std::string& why);
 
@@ -82,6 +118,15 @@ private:
   caf::result<void> write_state(const std::string& name,
                                 const double_array& values);
   caf::result<void> forget(std::uint64_t ticket);
+  caf::result<double_array> read_from_device(const std::string& name);
+  caf::result<void> write_to_device(const std::string& name,
+                                    const double_array& values);
+
+  [[nodiscard]] caf::error no_such_array(const std::string& name) const;
+  [[nodiscard]] caf::error wrong_size(const std::string& name, std::size_t size,
+                                      const double_array& values) const;
+  [[nodiscard]] caf::error no_counter(const std::string& name,
+                                      const double_array& values) const;
 
   std::shared_ptr<batch_norm_replica> replica_;
   slave_role role_;
@@ -92,6 +137,14 @@ private:
   job_ptr current_;
   std::uint64_t last_ticket_ = 0;
   std::map<std::uint64_t, kept> kept_;
+
+  /// On a device: what is to be done when work ends, by the work's ticket.
+  stream_waiter_actor waiter_;
+  std::uint64_t last_work_ = 0;
+  std::map<std::uint64_t, on_end> outstanding_;
+  /// Values go through host memory.
+  bool host_only_ = false;
+  pinned_memory pinned_;
 };
 
 } // namespace syncnorm::detail

@@ -225,6 +225,17 @@ auto delegate(Self&& self, const Handle& to, Ts&&... xs) {
 #endif
 }
 
+/// Requests that fail with `caf::sec::request_timeout` when the time is over.
+template <class Self, class Handle, class... Ts>
+auto request_within(Self&& self, caf::timespan timeout, const Handle& to,
+                    Ts&&... xs) {
+#if SYNCNORM_CAF_LEGACY
+  return self->request(to, timeout, std::forward<Ts>(xs)...);
+#else
+  return self->mail(std::forward<Ts>(xs)...).request(to, timeout);
+#endif
+}
+
 /// Calls `on_down(caf::actor_addr, caf::error)` when `participant` has
 /// terminated. CAF 0.17 keeps one handler an actor: pass the same callable.
 template <class Self, class OnDown>

@@ -1,0 +1,137 @@
+// The state of a replica on a device, seen from the host.
+
+#include "syncnorm/batch_norm_replica.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace syncnorm {
+
+using detail::device_share;
+
+/// Where a named array lies.
+struct batch_norm_replica::device_place {
+  device_share::slot slot;
+  std::size_t first;
+};
+
+std::optional<batch_norm_replica::device_place>
+batch_norm_replica::find_on_device(const std::string& name) const {
+  struct entry {
+    const char* name;
+    const channel_array& host;
+    device_place place;
+  };
+  const std::array entries{
+      entry{"weight", weight_, {device_share::weight, 0}},
+      entry{"bias", bias_, {device_share::bias, 0}},
+      entry{"running_mean", running_mean_, {device_share::running, 0}},
+      entry{"running_var", running_var_, {device_share::running, channels()}},
+      entry{
+          "weight.grad", weight_gradient_, {device_share::weight_gradient, 0}},
+      entry{"bias.grad", bias_gradient_, {device_share::bias_gradient, 0}}};
+  for (const auto& x : entries)
+    if (device_ && x.name == name && !x.host.empty())
+      return x.place;
+  return std::nullopt;
+}
+
+void batch_norm_replica::bring_to_device() {
+  if (!device_ || !std::exchange(host_is_newer_, false))
+    return;
+  auto running = running_mean_.widened();
+  auto var = running_var_.widened();
+  running.insert(running.end(), var.begin(), var.end());
+  device_->write(device_share::weight, weight_.widened());
+  device_->write(device_share::bias, bias_.widened());
+  device_->write(device_share::running, running);
+  device_->write(device_share::weight_gradient, weight_gradient_.widened());
+  device_->write(device_share::bias_gradient, bias_gradient_.widened());
+}
+
+void batch_norm_replica::bring_to_host() {
+  if (!device_ || !device_is_newer_)
+    return;
+  std::array<device_array, device_share::slots> arrays;
+  for (std::size_t i = 0; i < arrays.size(); ++i)
+    arrays[i] = device_->array(device_share::slot(i));
+  detail::host_copy copy{stream(), arrays};
+  copy.work().end.synchronize();
+  weight_.assign(copy.read(device_share::weight));
+  bias_.assign(copy.read(device_share::bias));
+  auto running = copy.read(device_share::running);
+  running_mean_.assign(std::span{running}.first(running_mean_.size()));
+  running_var_.assign(std::span{running}.last(running_var_.size()));
+  auto assign_gradient = [&](channel_array& to, device_share::slot from) {
+    auto values = copy.read(from);
+    values.resize(to.size());
+    to.assign(values);
+  };
+  assign_gradient(weight_gradient_, device_share::weight_gradient);
+  assign_gradient(bias_gradient_, device_share::bias_gradient);
+  device_is_newer_ = false;
+}
+
+void batch_norm_replica::assign_state(const batch_norm_replica& other) {
+  auto source = other;
+  auto copy = [](const std::vector<named_array>& from,
+                 const std::vector<named_array>& to) {
+    for (std::size_t i = 0; i < to.size(); ++i)
+      std::visit(
+          [](auto x, auto y) {
+            for (std::size_t j = 0; j < y.size(); ++j)
+              y[j] = static_cast<typename decltype(y)::value_type>(x[j]);
+          },
+          from[i].values, to[i].values);
+  };
+  copy(source.state(), state());
+  copy(source.gradients(), gradients());
+  training_ = other.training_;
+}
+
+std::optional<detail::host_copy>
+batch_norm_replica::begin_read(const std::string& name) {
+  auto place = find_on_device(name);
+  if (!place)
+    return std::nullopt;
+  bring_to_device();
+  std::array arrays{device_->array(place->slot)};
+  return detail::host_copy{stream(), arrays};
+}
+
+std::vector<double>
+batch_norm_replica::end_read(const std::string& name,
+                             const detail::host_copy& copy) const {
+  auto values = copy.read(0);
+  std::vector<double> result(channels());
+  // A gradient of zero is no array.
+  if (auto place = find_on_device(name); place && !values.empty())
+    std::copy_n(values.begin() + std::ptrdiff_t(place->first), result.size(),
+                result.begin());
+  return result;
+}
+
+std::optional<std::size_t>
+batch_norm_replica::write_on_device(const std::string& name,
+                                    std::span<const double> values) {
+  if (name == "num_batches_tracked" && options_.track_running_stats) {
+    if (values.size() == 1)
+      num_batches_tracked_ = static_cast<std::int64_t>(values[0]);
+    return 1;
+  }
+  auto place = find_on_device(name);
+  if (!place)
+    return std::nullopt;
+  if (values.size() != channels())
+    return channels();
+  bring_to_device();
+  device_is_newer_ = true;
+  if (place->slot == device_share::running)
+    device_->write_part(place->slot, place->first, values);
+  else
+    device_->write(place->slot, values);
+  return channels();
+}
+
+} // namespace syncnorm

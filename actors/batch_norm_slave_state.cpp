@@ -1,0 +1,147 @@
+// The state of a slave actor's copy, in messages.
+
+#include "syncnorm/detail/batch_norm_slave.hpp"
+#include "syncnorm/error.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace syncnorm::detail {
+
+namespace {
+
+/// The arrays of the state and, as `weight.grad`, the gradients.
+std::vector<named_array> all_arrays(batch_norm_replica& replica) {
+  auto result = replica.state();
+  for (auto& gradient : replica.gradients())
+    result.push_back({gradient.name + ".grad", gradient.values});
+  return result;
+}
+
+/// Whether a float64 can be a counter of the state.
+bool is_counter(double x) {
+  return x >= 0 && x <= 0x1p53 && x == std::floor(x);
+}
+
+} // namespace
+
+// -- state --------------------------------------------------------------------
+
+caf::result<double_array>
+batch_norm_slave::read_state(const std::string& name) {
+  if (on_device())
+    return read_from_device(name);
+  for (const auto& x : all_arrays(*replica_))
+    if (x.name == name)
+      return std::visit(
+          [](auto values) {
+            return double_array{
+                std::vector<double>(values.begin(), values.end())};
+          },
+          x.values);
+  return no_such_array(name);
+}
+
+caf::result<void> batch_norm_slave::write_state(const std::string& name,
+                                                const double_array& values) {
+  if (on_device())
+    return write_to_device(name, values);
+  for (const auto& x : all_arrays(*replica_)) {
+    if (x.name != name)
+      continue;
+    auto size = std::visit([](auto to) { return to.size(); }, x.values);
+    if (values.size() != size)
+      return wrong_size(name, size, values);
+    if (std::holds_alternative<std::span<std::int64_t>>(x.values)
+        && !std::ranges::all_of(values, is_counter))
+      return no_counter(name, values);
+    std::visit(
+        [&]<class T>(std::span<T> to) {
+          for (std::size_t i = 0; i < size; ++i)
+            to[i] = static_cast<T>(values[i]);
+        },
+        x.values);
+    return caf::unit;
+  }
+  return no_such_array(name);
+}
+
+caf::result<void> batch_norm_slave::forget(std::uint64_t ticket) {
+  if (kept_.erase(ticket) != 0)
+    return caf::unit;
+  return make_error(errc::invalid_argument,
+                    fmt::format("layer {}: forget: no pass has the ticket {}",
+                                replica_->options().name, ticket));
+}
+
+// -- state on a device --------------------------------------------------------
+
+caf::result<double_array>
+batch_norm_slave::read_from_device(const std::string& name) {
+  try {
+    if (auto copy = replica_->begin_read(name)) {
+      auto promise = make_response_promise<double_array>();
+      when_done(copy->work(), [this, promise, name,
+                               copy](const caf::error& reason) mutable {
+        if (reason != caf::none)
+          promise.deliver(reason);
+        else
+          promise.deliver(double_array{replica_->end_read(name, *copy)});
+      });
+      return promise;
+    }
+  } catch (const error& x) {
+    return to_caf_error(x);
+  }
+  if (name == "num_batches_tracked" && replica_->options().track_running_stats)
+    return double_array{static_cast<double>(replica_->num_batches_tracked())};
+  return no_such_array(name);
+}
+
+caf::result<void>
+batch_norm_slave::write_to_device(const std::string& name,
+                                  const double_array& values) {
+  try {
+    if (name == "num_batches_tracked"
+        && !std::ranges::all_of(values, is_counter))
+      return no_counter(name, values);
+    auto size = replica_->write_on_device(name, values.view());
+    if (!size)
+      return no_such_array(name);
+    if (*size != values.size())
+      return wrong_size(name, *size, values);
+    return caf::unit;
+  } catch (const error& x) {
+    return to_caf_error(x);
+  }
+}
+
+// -- what is wrong with a request ---------------------------------------------
+
+caf::error batch_norm_slave::no_such_array(const std::string& name) const {
+  return make_error(
+      errc::invalid_argument,
+      fmt::format("layer {}: has no array {}", replica_->options().name, name));
+}
+
+caf::error batch_norm_slave::wrong_size(const std::string& name,
+                                        std::size_t size,
+                                        const double_array& values) const {
+  return make_error(errc::shape_mismatch,
+                    fmt::format("layer {}: {}: expected {} elements, got {}",
+                                replica_->options().name, name, size,
+                                values.size()));
+}
+
+caf::error batch_norm_slave::no_counter(const std::string& name,
+                                        const double_array& values) const {
+  return make_error(errc::invalid_argument,
+                    fmt::format("layer {}: {}: expected a whole number from 0 "
+                                "to 2^53, got {}",
+                                replica_->options().name, name, values[0]));
+}
+
+} // namespace syncnorm::detail

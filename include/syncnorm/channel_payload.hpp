@@ -1,0 +1,68 @@
+#pragma once
+
+#include "syncnorm/device_array.hpp"
+#include "syncnorm/shared_array.hpp"
+
+#include <cstddef>
+#include <utility>
+
+namespace syncnorm {
+
+/// Statistics of channels as a message carries them: a `double_array` in host
+/// memory, or, inside one process, an array on a device with its ready-event.
+/// The latter does not travel to another node, where it arrives as no values:
+/// it is copied to the host first, as participants do whose master is on
+/// another node.
+class channel_payload : public double_array {
+public:
+  using double_array::double_array;
+
+  /// Nothing.
+  channel_payload() = default;
+
+  /// In host memory.
+  channel_payload(double_array values) : double_array{std::move(values)} {}
+
+  /// On a device, published.
+  channel_payload(device_array values) : device_{std::move(values)} {}
+
+  /// Whether the values lie on a device.
+  [[nodiscard]] bool on_device() const noexcept {
+    return device_.data() != nullptr;
+  }
+
+  /// The array, if it is on a device; float32 or float64.
+  [[nodiscard]] const device_array& array() const noexcept {
+    return device_;
+  }
+
+  /// Number of elements, wherever they are.
+  [[nodiscard]] std::size_t size() const noexcept {
+    return on_device() ? device_.size() : double_array::size();
+  }
+
+  // -- serialization ----------------------------------------------------------
+
+  /// Writes what travels to another node; of values on a device, none.
+  template <class Sink>
+  bool save(Sink& f) const {
+    return on_device() ? double_array{}.save(f) : double_array::save(f);
+  }
+
+  /// Reads what `save` has written. Returns false for anything else.
+  template <class Source>
+  bool load(Source& f) {
+    device_ = {};
+    return double_array::load(f);
+  }
+
+  template <class Inspector>
+  friend auto inspect(Inspector& f, channel_payload& x) {
+    return detail::inspect_raw(f, x, "syncnorm::channel_payload");
+  }
+
+private:
+  device_array device_;
+};
+
+} // namespace syncnorm

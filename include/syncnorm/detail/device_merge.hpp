@@ -1,0 +1,41 @@
+#pragma once
+
+#include "syncnorm/batch_norm_messages.hpp"
+#include "syncnorm/device_array.hpp"
+#include "syncnorm/sync_options.hpp"
+
+#include <cstdint>
+#include <span>
+
+namespace syncnorm::detail {
+
+/// Batches tracked with a batch of `count` elements.
+[[nodiscard]] std::int64_t batches_after(const statistics_update& update,
+                                         std::int64_t count);
+
+/// @param batches as `batches_after` says.
+[[nodiscard]] finalize_options
+finalize_options_of(const statistics_update& update, std::int64_t batches);
+
+/// Whether the tree over the identifiers of `messages` is the tree over their
+/// positions: identifiers in a row from a multiple of a large power of two on.
+[[nodiscard]] bool
+is_row(std::span<const identified<batch_norm_message>> messages);
+
+/// The merged values of messages that are known to agree and whose values all
+/// lie on devices, along the tree over the identifiers: enqueued behind their
+/// ready-events. Values of other devices than that of `on` are copied to it
+/// first.
+/// @param on none: the stream that wrote the first message's values.
+[[nodiscard]] device_array
+merge_on_device(std::span<const identified<batch_norm_message>> messages,
+                const device_stream& on);
+
+/// The reply to what all messages were merged into, which lies on a device. Its
+/// running statistics are an array of their own: those of the owner stay as
+/// they are.
+/// @param on as for `merge_on_device`.
+[[nodiscard]] batch_norm_reply finish_on_device(const batch_norm_message& total,
+                                                const device_stream& on);
+
+} // namespace syncnorm::detail

@@ -1,0 +1,113 @@
+#pragma once
+
+#include "syncnorm/batch_norm.hpp"
+#include "syncnorm/batch_norm_messages.hpp"
+#include "syncnorm/batch_norm_options.hpp"
+#include "syncnorm/detail/host_copy.hpp"
+#include "syncnorm/device_array.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace syncnorm::detail {
+
+/// The arrays of a replica on a device, and its kernels. Each function enqueues
+/// on the replica's stream and returns; nothing waits for the device. Arrays
+/// are written once: who holds one, holds its values.
+class device_share {
+public:
+  /// weight, bias, running statistics (means, then variances), and the
+  /// gradients of weight and bias. Those that a layer has not, or whose
+  /// gradients are zero, are no arrays.
+  enum slot : std::size_t {
+    weight,
+    bias,
+    running,
+    weight_gradient,
+    bias_gradient,
+    slots
+  };
+
+  /// @param stream of the options' device.
+  device_share(const batch_norm_options& options, device_stream stream);
+
+  [[nodiscard]] const device_stream& stream() const noexcept {
+    return stream_;
+  }
+
+  [[nodiscard]] const device_array& array(slot which) const noexcept {
+    return arrays_[which];
+  }
+
+  /// Overwrites one, rounded; no values: no array.
+  void write(slot which, std::span<const double> values);
+
+  /// Overwrites some elements, from `first` on, of one that has them.
+  void write_part(slot which, std::size_t first,
+                  std::span<const double> values);
+
+  // -- forward ----------------------------------------------------------------
+
+  /// Means and M2 of x; sets `count`.
+  [[nodiscard]] device_array moments(const const_tensor_view& x,
+                                     std::int64_t& count);
+
+  /// 2 * C values of a reply, on this device and of the statistics' type.
+  [[nodiscard]] device_array receive(const channel_payload& values);
+
+  /// Mean and inverse deviation of evaluation.
+  [[nodiscard]] device_array running_tape();
+
+  void normalize(const const_tensor_view& x, const device_array& tape,
+                 const tensor_view& y);
+
+  /// Takes over a reply's running statistics.
+  void take_over(const channel_payload& values);
+
+  // -- backward ---------------------------------------------------------------
+
+  /// The sums of dy, those of clamped channels cleared; keeps the gradients
+  /// for `add_gradients`.
+  [[nodiscard]] device_array sums(const const_tensor_view& x,
+                                  const const_tensor_view& dy,
+                                  const device_array& tape);
+
+  /// Sets dx.
+  void input_gradient(const const_tensor_view& x, const const_tensor_view& dy,
+                      const device_array& tape, const device_array& totals,
+                      std::int64_t count, const tensor_view& dx);
+
+  /// Adds the gradients of the last `sums`.
+  void add_gradients();
+
+private:
+  [[nodiscard]] device_runtime& runtime() const noexcept {
+    return stream_.runtime();
+  }
+
+  [[nodiscard]] device_array make(std::size_t size) const {
+    return {stream_, type_, size};
+  }
+
+  [[nodiscard]] workspace scratch(std::size_t bytes);
+
+  void add_gradient(slot which, device_array& pending);
+
+  device_stream stream_;
+  dtype type_;
+  std::int64_t channels_;
+  double eps_;
+  eps_mode mode_;
+  bool has_gradients_;
+  std::array<device_array, slots> arrays_;
+  device_array pending_weight_;
+  device_array pending_bias_;
+  device_array scratch_;
+  upload_memory uploads_;
+};
+
+} // namespace syncnorm::detail

@@ -1,0 +1,476 @@
+// Copies on devices, which the host emulates.
+
+#include "tests/kernels/emulated_devices.hpp"
+
+#include <algorithm>
+#include <thread>
+#include <vector>
+
+namespace {
+
+syncnorm::testing::emulated_devices& devices_under_test() {
+  static syncnorm::testing::emulated_devices two{2};
+  return two;
+}
+
+syncnorm::device_runtime& runtime_under_test() {
+  return devices_under_test();
+}
+
+std::vector<syncnorm::device> places() {
+  using syncnorm::device_type;
+  return {{device_type::cuda, 0}, {device_type::cuda, 1}};
+}
+
+} // namespace
+
+#include "tests/actors/device_cases.hpp"
+
+namespace {
+
+using gpus = syncnorm::testing::emulated_devices;
+using faults = std::vector<std::string>;
+
+/// Two emulated devices of a test's own: declared before the system, so that
+/// every actor has let go of them.
+struct gpu_fixture {
+  gpus devices{2};
+  layer_fixture base;
+  caf::actor_system& system = base.system;
+
+  static device gpu(int index) {
+    return {device_type::cuda, index};
+  }
+
+  /// A layer's options on device `index`, with a stream of its own there.
+  batch_norm_options options_on(int index) {
+    auto result = all_options[0];
+    result.where = gpu(index);
+    result.stream = device_stream::make(devices, gpu(index));
+    return result;
+  }
+
+  /// Stages on devices 0, 1, 0, 1, ..., replicated.
+  stages make_stages(std::size_t count, batch_norm_options options) {
+    batch_norm_stage model{system, std::move(options)};
+    stages result;
+    for (std::size_t r = 0; r < count; ++r)
+      result.push_back(
+          std::make_unique<batch_norm_stage>(model.clone_to(gpu(r % 2))));
+    execute_replication_callbacks(result);
+    return result;
+  }
+
+  placed_tensor place(int index, const tensor& x) {
+    return {device_stream::make(devices, gpu(index)), x};
+  }
+
+  ~gpu_fixture() {
+    devices.go();
+    devices.drain();
+    for (const auto& fault : devices.faults())
+      FAIL_CHECK(fault);
+  }
+};
+
+std::vector<std::byte> bytes_of(const device_stream& stream,
+                                const shared_tensor& x) {
+  return placed_tensor::fetch(stream, x.view()).bytes;
+}
+
+} // namespace
+
+TEST_CASE_FIXTURE(gpu_fixture, "a layer's passes are enqueued, statistics and "
+                               "all, while the devices have not begun") {
+  constexpr std::size_t copies = 4;
+  std::vector<device_stream> streams;
+  std::vector<device> where;
+  for (std::size_t r = 0; r < copies; ++r) {
+    where.push_back(gpu(r % 2));
+    streams.push_back(device_stream::make(devices, where[r]));
+  }
+  auto net = make_layers(system, all_options[0], where, streams);
+  device_step now{all_options[0], {2, 3, 1, 4}, 1};
+  now.expect({1, 1, 1}, {0, 0, 0});
+  std::vector<placed_tensor> x, dy, y, dx;
+  for (std::size_t r = 0; r < copies; ++r) {
+    x.emplace_back(streams[r], now.xs[r]);
+    dy.emplace_back(streams[r], now.dys[r]);
+    y.emplace_back(streams[r], now.xs[r]);
+    dx.emplace_back(streams[r], now.xs[r]);
+  }
+  auto waits = devices.waits();
+  devices.hold();
+  for (int pass = 0; pass < 2; ++pass)
+    run_all(copies, [&](std::size_t r) {
+      auto tape = net[r]->forward(x[r].view(), y[r].view());
+      net[r]->backward(x[r].view(), dy[r].view(), tape, dx[r].view());
+    });
+  CHECK(devices.waits() == waits);
+  CHECK(devices.calls("merge_moments") == 2);
+  for (std::size_t r = 0; r < copies; ++r)
+    CHECK(net[r]->messages_sent() == 4);
+  devices.go();
+  for (std::size_t r = 0; r < copies; ++r) {
+    check_near(y[r].read(), now.ys[r], 1e-10);
+    check_near(dx[r].read(), now.dxs[r], 1e-10);
+  }
+}
+
+TEST_CASE_FIXTURE(gpu_fixture, "no worker of CAF's waits for a device: slave "
+                               "actors answer other messages meanwhile") {
+  auto copies = 4 * std::max(4U, std::thread::hardware_concurrency());
+  auto net = make_stages(copies, options_on(0));
+  device_step now{all_options[0], std::vector<std::int64_t>(copies, 2), 1};
+  now.expect({1, 1, 1}, {0, 0, 0});
+  std::vector<placed_tensor> x;
+  for (std::size_t r = 0; r < copies; ++r)
+    x.push_back(place(int(r % 2), now.xs[r]));
+  devices.hold();
+  caf::scoped_actor self{system};
+  std::vector<decltype(detail::request(self, net[0]->slave(), forward_atom_v,
+                                       shared_tensor{}))>
+      pending;
+  for (std::size_t r = 0; r < copies; ++r)
+    pending.push_back(
+        detail::request(self, net[r]->slave(), forward_atom_v, x[r].share()));
+  for (auto& stage : net)
+    detail::request(self, stage->slave(), read_state_atom_v,
+                    std::string{"num_batches_tracked"})
+        .receive([](const double_array&) {},
+                 [](const caf::error& reason) { FAIL(describe(reason)); });
+  devices.go();
+  for (std::size_t r = 0; r < copies; ++r) {
+    auto got = await_forward(std::move(pending[r]));
+    REQUIRE(describe(got.reason) == describe({}));
+    check_near(placed_tensor::fetch(device_stream::make(devices, gpu(r % 2)),
+                                    got.value.view()),
+               now.ys[r], 1e-10);
+  }
+}
+
+TEST_CASE_FIXTURE(gpu_fixture, "the order of arrival changes no bit of what "
+                               "devices merge") {
+  constexpr std::size_t copies = 5;
+  device_step now{all_options[1], {1, 2, 3, 4, 5}, 1};
+  std::vector<std::vector<std::byte>> first;
+  std::vector<std::size_t> order{0, 1, 2, 3, 4};
+  std::mt19937 random{1};
+  for (int turn = 0; turn < 6; ++turn) {
+    auto options = options_on(0);
+    options.type = all_options[1].type;
+    auto net = make_stages(copies, options);
+    caf::scoped_actor self{system};
+    std::vector<std::optional<decltype(detail::request(
+        self, net[0]->slave(), forward_atom_v, shared_tensor{}))>>
+        pending(copies);
+    for (auto r : order)
+      pending[r] = detail::request(self, net[r]->slave(), forward_atom_v,
+                                   place(int(r % 2), now.xs[r]).share());
+    std::vector<std::vector<std::byte>> bits;
+    for (std::size_t r = 0; r < copies; ++r) {
+      auto got = await_forward(std::move(*pending[r]));
+      bits.push_back(
+          bytes_of(device_stream::make(devices, gpu(r % 2)), got.value));
+    }
+    if (turn == 0)
+      first = bits;
+    CHECK(bits == first);
+    std::ranges::shuffle(order, random);
+  }
+}
+
+TEST_CASE_FIXTURE(gpu_fixture, "a mixed round is sent twice, and from then on "
+                               "all go by the host") {
+  std::vector<device> where{gpu(0), device{}, gpu(1)};
+  std::vector<device_stream> streams{device_stream::make(devices, gpu(0)),
+                                     device_stream{},
+                                     device_stream::make(devices, gpu(1))};
+  auto net = make_layers(system, all_options[0], where, streams);
+  device_step now{all_options[0], {2, 2, 2}, 1};
+  for (std::uint64_t pass = 1; pass <= 3; ++pass) {
+    run_all(3, [&](std::size_t r) {
+      placed_tensor x{streams[r], now.xs[r]};
+      std::ignore = net[r]->forward(x.view(), x.view());
+      if (streams[r])
+        streams[r].record().synchronize();
+    });
+    for (auto& layer : net)
+      CHECK(layer->messages_sent() == pass + 1);
+  }
+  CHECK(devices.calls("merge_moments") == 0);
+}
+
+TEST_CASE_FIXTURE(gpu_fixture, "a device that fails is an error that names the "
+                               "layer and the replica, for each request") {
+  auto net = make_stages(2, options_on(0));
+  device_step now{all_options[0], {2, 2}, 1};
+  auto x0 = place(0, now.xs[0]);
+  auto x1 = place(1, now.xs[1]);
+  devices.hold();
+  caf::scoped_actor self{system};
+  auto a = detail::request(self, net[0]->slave(), forward_atom_v, x0.share());
+  auto b = detail::request(self, net[1]->slave(), forward_atom_v, x1.share());
+  // The slaves have enqueued their passes when they answer this.
+  for (auto& stage : net)
+    for (double batches = 0; batches == 0;)
+      detail::request(self, stage->slave(), read_state_atom_v,
+                      std::string{"num_batches_tracked"})
+          .receive([&](const double_array& n) { batches = n[0]; },
+                   [](const caf::error& reason) { FAIL(describe(reason)); });
+  devices.break_device(0);
+  devices.break_device(1);
+  devices.go();
+  auto first = await_forward(std::move(a)).reason;
+  auto second = await_forward(std::move(b)).reason;
+  CHECK(code_of(first) == errc::device_failure);
+  CHECK(contains(describe(first), "layer bn: replica 0: "));
+  CHECK(contains(describe(first), "cuda:0 has failed"));
+  CHECK(code_of(second) == errc::device_failure);
+  CHECK(contains(describe(second), "layer bn: replica 1: "));
+}
+
+TEST_CASE_FIXTURE(gpu_fixture, "the others are told when the device of one "
+                               "fails on its way to the host") {
+  auto options = options_on(0);
+  options.where = {};
+  options.stream = {};
+  batch_norm_layer cpu{system, options};
+  batch_norm_stage lost{system, options_on(1)};
+  callback_context context{"", 2};
+  cpu.on_data_parallel_replicate(context, 0);
+  lost.on_data_parallel_replicate(context, 1);
+  device_step now{all_options[0], {2, 2}, 1};
+  auto x = place(1, now.xs[1]);
+  devices.hold();
+  caf::scoped_actor self{system};
+  auto pending = detail::request(self, lost.slave(), forward_atom_v, x.share());
+  devices.break_device(1);
+  devices.go();
+  auto [code, text] = outcome_of([&] {
+    std::ignore = cpu.forward(
+        now.xs[0].view(), now.ys.empty() ? now.xs[0].view() : now.ys[0].view());
+  });
+  CHECK(code == errc::participant_failed);
+  CHECK(contains(text, "cuda:1 has failed"));
+  auto reason = await_forward(std::move(pending)).reason;
+  CHECK(code_of(reason) == errc::device_failure);
+}
+
+TEST_CASE_FIXTURE(gpu_fixture, "a copy that dies with events outstanding "
+                               "answers at once, and its memory outlives its "
+                               "kernels") {
+  auto net = make_stages(3, options_on(0));
+  device_step now{all_options[0], {2, 2, 2}, 1};
+  std::vector<std::optional<placed_tensor>> x;
+  for (std::size_t r = 0; r < 3; ++r)
+    x.emplace_back(place(int(r % 2), now.xs[r]));
+  devices.hold();
+  caf::scoped_actor self{system};
+  std::vector<decltype(detail::request(self, net[0]->slave(), forward_atom_v,
+                                       shared_tensor{}))>
+      pending;
+  for (std::size_t r = 0; r < 3; ++r)
+    pending.push_back(
+        detail::request(self, net[r]->slave(), forward_atom_v, x[r]->share()));
+  x.clear();
+  net[1]->on_data_parallel_release();
+  auto dead = await_forward(std::move(pending[1])).reason;
+  CHECK(dead != caf::none);
+  release_replicas(net);
+  for (auto r : {0, 2})
+    CHECK(await_forward(std::move(pending[std::size_t(r)])).reason
+          != caf::none);
+  devices.go();
+  // The same modules work again.
+  execute_replication_callbacks(net);
+  now.expect({1, 1, 1}, {0, 0, 0});
+  pending.clear();
+  for (std::size_t r = 0; r < 3; ++r)
+    pending.push_back(detail::request(self, net[r]->slave(), forward_atom_v,
+                                      place(int(r % 2), now.xs[r]).share()));
+  for (std::size_t r = 0; r < 3; ++r) {
+    auto got = await_forward(std::move(pending[r]));
+    REQUIRE(describe(got.reason) == describe({}));
+    check_near(placed_tensor::fetch(device_stream::make(devices, gpu(r % 2)),
+                                    got.value.view()),
+               now.ys[r], 1e-10);
+  }
+}
+
+TEST_CASE_FIXTURE(gpu_fixture, "waiting for a device ends at the deadline") {
+  auto options = options_on(0);
+  options.deadline = std::chrono::milliseconds{50};
+  auto net = make_stages(1, options);
+  device_step now{all_options[0], {2}, 1};
+  auto x = place(0, now.xs[0]);
+  devices.hold();
+  caf::scoped_actor self{system};
+  auto reason = await_forward(detail::request(self, net[0]->slave(),
+                                              forward_atom_v, x.share()))
+                    .reason;
+  CHECK(describe(reason)
+        == "deadline_exceeded: layer bn: replica 0: waited 0.05 s for a device "
+           "to finish");
+  devices.go();
+}
+
+TEST_CASE_FIXTURE(gpu_fixture, "an error in one slave actor on a device "
+                               "reaches the others, and keeps the memory of "
+                               "their kernels") {
+  auto net = make_stages(3, options_on(0));
+  device_step now{all_options[0], {2, 2, 2}, 1};
+  auto wide = all_options[0];
+  wide.channels = 4;
+  device_step bad{wide, {2}, 1};
+  devices.hold();
+  caf::scoped_actor self{system};
+  std::vector<decltype(detail::request(self, net[0]->slave(), forward_atom_v,
+                                       shared_tensor{}))>
+      pending;
+  std::vector<std::optional<placed_tensor>> x;
+  devices.go();
+  for (std::size_t r = 0; r < 3; ++r)
+    x.emplace_back(place(int(r % 2), r == 1 ? bad.xs[0] : now.xs[r]));
+  devices.hold();
+  for (std::size_t r = 0; r < 3; ++r)
+    pending.push_back(
+        detail::request(self, net[r]->slave(), forward_atom_v, x[r]->share()));
+  x.clear();
+  for (std::size_t r = 0; r < 3; ++r) {
+    auto reason = await_forward(std::move(pending[r])).reason;
+    CHECK(code_of(reason)
+          == (r == 1 ? errc::shape_mismatch : errc::participant_failed));
+  }
+  devices.go();
+}
+
+TEST_CASE_FIXTURE(gpu_fixture, "devices merge along the tree over the "
+                               "identifiers, also what relays have merged") {
+  constexpr std::size_t copies = 7;
+  device_step now{all_options[0], {1, 2, 3, 4, 5, 6, 7}, 1};
+  std::vector<identified<batch_norm_message>> messages;
+  std::vector<batch_norm_replica> replicas;
+  for (std::size_t r = 0; r < copies; ++r) {
+    auto options = options_on(int(r % 2));
+    replicas.emplace_back(options);
+    placed_tensor x{options.stream, now.xs[r]};
+    // Replica 2 is missing.
+    messages.push_back({std::int64_t(r < 2 ? r : r + 1),
+                        replicas[r].begin_forward(x.view(), x.view())});
+    options.stream.record().synchronize();
+  }
+  auto fetch = [](const channel_payload& x) {
+    std::array arrays{x.array()};
+    detail::host_copy copy{x.array().stream(), arrays};
+    copy.work().end.synchronize();
+    return copy.read(0);
+  };
+  auto flat = merge_round(messages);
+  std::span all{messages};
+  std::array nodes{
+      identified<batch_norm_message>{0, merge_messages(all.first(3))},
+      identified<batch_norm_message>{4, merge_messages(all.subspan(3))}};
+  auto tree = merge_round(nodes);
+  CHECK(tree.count == flat.count);
+  CHECK(fetch(tree.values) == fetch(flat.values));
+  CHECK(fetch(tree.running) == fetch(flat.running));
+  now.expect({1, 1, 1}, {0, 0, 0});
+  auto values = fetch(flat.values);
+  check_near({values.begin(), values.begin() + 3}, now.truth.mean, 1e-10);
+}
+
+TEST_CASE_FIXTURE(gpu_fixture, "what lies on a device does not travel: a copy "
+                               "whose master is on another node goes by the "
+                               "host from the start") {
+  batch_norm_message message;
+  message.type = dtype::float64;
+  message.channels = 3;
+  message.count = 2;
+  device_array values{device_stream::make(devices, gpu(0)), dtype::float64, 6};
+  values.publish();
+  message.values = values;
+  CHECK(message.values.on_device());
+  CHECK(message.values.size() == 6);
+  batch_norm_message copy;
+  REQUIRE(detail::deserialize(detail::serialize(message), copy));
+  CHECK(copy.resend);
+  CHECK(copy.values.size() == 0);
+  CHECK(!message.resend);
+  std::array both{identified<batch_norm_message>{0, message},
+                  identified<batch_norm_message>{3, copy}};
+  CHECK(merge_round(both).resend);
+
+  layer_fixture there;
+  auto options = all_options[0];
+  batch_norm_participant owner{there.system, make_sync_options(options), 2};
+  auto port = there.system.middleman().publish(owner.master(), 0);
+  REQUIRE(port);
+  auto master = system.middleman().remote_actor<batch_norm_master_actor>(
+      "127.0.0.1", *port);
+  REQUIRE(master);
+  auto on_device = options_on(0);
+  batch_norm_replica replica{on_device};
+  device_step now{options, {2, 2}, 1};
+  now.expect({1, 1, 1}, {0, 0, 0});
+  batch_norm_replica host{options};
+  auto y = now.xs[0];
+  batch_norm_participant mine{system, *master, 1};
+  std::thread other{[&] {
+    auto sent = host.begin_forward(now.xs[0].view(), y.view());
+    std::ignore = host.end_forward(owner.run(std::move(sent)), now.xs[0].view(),
+                                   y.view());
+  }};
+  placed_tensor x{on_device.stream, now.xs[1]};
+  auto reply = mine.run(replica.begin_forward(x.view(), x.view()));
+  std::ignore = replica.end_forward(reply, x.view(), x.view());
+  other.join();
+  CHECK(mine.messages_sent() == 1);
+  check_near(x.read(), now.ys[1], 1e-10);
+  check_near(y, now.ys[0], 1e-10);
+}
+
+TEST_CASE_FIXTURE(gpu_fixture, "a device that is not there, or does not fit, "
+                               "is refused in words") {
+  auto options = options_on(0);
+  batch_norm_layer layer{system, options};
+  auto [code, text] = outcome_of([&] { std::ignore = layer.clone_to(gpu(2)); });
+  CHECK(code == errc::device_unavailable);
+  CHECK(contains(text, "cuda:2"));
+  options.where = gpu(1);
+  CHECK(outcome_of([&] {
+          batch_norm_layer{system, options};
+        })
+        == std::pair{errc::device_mismatch,
+                     std::string{"batch_norm_options of layer bn: stream: "
+                                 "expected one of cuda:1, got one of cuda:0"}});
+  options = options_on(0);
+  options.online = true;
+  CHECK(outcome_of([&] {
+          batch_norm_layer{system, options};
+        })
+        == std::pair{errc::device_unavailable,
+                     std::string{"batch_norm_options of layer bn: where: "
+                                 "expected a CPU device, as online statistics "
+                                 "are kept in host memory, got cuda:0"}});
+  options = all_options[0];
+  options.where = gpu(9999);
+  CHECK(outcome_of([&] {
+          batch_norm_layer{system, options};
+        }).first
+        == errc::device_unavailable);
+  CHECK(outcome_of([&] {
+          batch_norm_stage{system, options};
+        }).first
+        == errc::device_unavailable);
+  device_step now{all_options[0], {2}, 1};
+  CHECK(outcome_of([&] {
+          std::ignore = layer.forward(now.xs[0].view(), now.xs[0].view());
+        }).first
+        == errc::device_mismatch);
+}
+
+TEST_CASE("nothing above was out of order") {
+  devices_under_test().drain();
+  CHECK(devices_under_test().faults() == std::vector<std::string>{});
+}
