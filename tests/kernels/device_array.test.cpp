@@ -76,8 +76,9 @@ TEST_CASE("streams and devices hand an array on by events, and no thread "
 
 TEST_CASE("an array's memory goes back when the last stream has read it") {
   emulated_devices gpus{2};
-  auto a = device_stream::make(gpus, gpu0);
+  // The writer's stream, made last, goes first if nothing holds it back.
   auto b = device_stream::make(gpus, gpu0);
+  auto a = device_stream::make(gpus, gpu0);
   pinned_memory host{a, 16};
   std::optional<device_array> x = upload(a, {3, 4}, host);
   a.record().synchronize();
