@@ -1,0 +1,117 @@
+// Two processes take part in the same rounds. The first publishes the master
+// and leads; the second holds replicas 1 and 2 behind a relay, so that one
+// message a round crosses the network. Each replica sends its identifier plus
+// one and gets the sum, 1 + 2 + 3; the first three are printed. Kill or stop
+// one process, and the other learns within about 2 s whom it has lost. In two
+// shells:
+//
+//   syncnorm-two-nodes serve 3          prints: port 34567, then the rounds
+//   syncnorm-two-nodes join 34567
+
+#include "syncnorm/network.hpp"
+#include "syncnorm/sync_master.hpp"
+#include "syncnorm/sync_relay.hpp"
+
+#include <chrono>
+#include <cstdlib>
+#include <iostream>
+#include <string>
+#include <thread>
+
+using namespace syncnorm;
+using namespace std::chrono_literals;
+
+// begin: config
+struct config : caf::actor_system_config {
+  config() {
+    detail::add_types<caf::id_block::syncnorm>(*this);
+    use_network(*this, 2s);
+  }
+};
+// end: config
+
+double_array add(std::span<identified<double_array>> parts) {
+  return fold_tree(parts, [](double_array a, const double_array& b) {
+    return double_array{a[0] + b[0]};
+  });
+}
+
+// One write for a line: two threads print.
+void print(const std::string& line) {
+  std::cout << line + "\n" << std::flush;
+}
+
+// begin: serve
+int serve(caf::actor_system& system, long rounds) {
+  sync_master<double_array, double_array> master{
+      system,
+      {.layer = "sum", .deadline = 2s},
+      sync_reduction<double_array, double_array>{
+          .merge = add, .finish = [](double_array x) { return x; }}};
+  auto port = publish_master(system, master.handle());
+  if (!port) {
+    print(describe(port.error()));
+    return 1;
+  }
+  print("port " + std::to_string(*port));
+  caf::scoped_actor self{system};
+  while (master.nr_slaves() < 2)
+    self->receive(caf::after(20ms) >> [] {});
+  for (long round = 1; rounds == 0 || round <= rounds; ++round) {
+    auto sum = master.run_master({1.0});
+    if (!sum) {
+      print("owner: " + describe(sum.error()));
+      return 1;
+    }
+    if (round <= 3)
+      print("owner: sum " + std::to_string((*sum)[0]));
+  }
+  return 0;
+}
+// end: serve
+
+// begin: join
+int join(caf::actor_system& system, std::uint16_t port) {
+  auto master =
+      remote_master<double_array, double_array>(system, "127.0.0.1", port);
+  if (!master) {
+    print(describe(master.error()));
+    return 1;
+  }
+  auto relay = spawn_sync_relay<double_array, double_array>(
+      system, *master, "sum", {.first = 1, .count = 2}, add);
+  auto slave = [&](std::int64_t identifier) {
+    auto name = "replica " + std::to_string(identifier) + ": ";
+    auto pipe = register_slave_thread<double_array, double_array>(system, relay,
+                                                                  identifier);
+    if (!pipe)
+      return print(name + describe(pipe.error()));
+    for (int round = 1;; ++round) {
+      auto sum = pipe->run_slave({static_cast<double>(identifier + 1)});
+      if (!sum)
+        return print(name + describe(sum.error()));
+      if (round <= 3)
+        print(name + "sum " + std::to_string((*sum)[0]));
+    }
+  };
+  std::thread other{slave, 2};
+  slave(1);
+  other.join();
+  caf::anon_send_exit(relay, caf::exit_reason::user_shutdown);
+  return 0;
+}
+// end: join
+
+int main(int argc, char** argv) {
+  std::string mode = argc == 3 ? argv[1] : "";
+  if (mode != "serve" && mode != "join") {
+    std::cerr << "usage: syncnorm-two-nodes serve ROUNDS | join PORT\n";
+    return 2;
+  }
+  detail::init_types<caf::id_block::syncnorm>();
+  config cfg;
+  caf::actor_system system{cfg};
+  auto number = std::strtol(argv[2], nullptr, 10);
+  return mode == "serve" ? serve(system, number)
+                         : join(system, static_cast<std::uint16_t>(number));
+}
