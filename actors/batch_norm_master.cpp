@@ -265,7 +265,7 @@ batch_norm_reply ask_to_resend() {
 
 /// `merge_messages` on a stream of the merging actor's own, which is made when
 /// it is needed.
-auto merge_on_own_stream(std::shared_ptr<device_stream> stream) {
+auto merge_on_own_stream(const std::shared_ptr<device_stream>& stream) {
   return [stream](std::span<message> messages) {
     follow_owner(messages, *stream);
     return merge_messages(messages, *stream);
@@ -322,14 +322,15 @@ batch_norm_reduction(const sync_options& options, std::int64_t participants) {
                 fmt::format("layer {}: expected 1 participant or more, got {}",
                             options.layer, participants)};
   auto stream = std::make_shared<device_stream>();
-  return {.merge = merge_on_own_stream(stream),
-          .finish =
-              [stream](batch_norm_message total) {
-                std::array one{identified<batch_norm_message>{0, total}};
-                follow_owner(one, *stream);
-                return merge_round(one, *stream);
-              },
-          .participants = participants};
+  return {
+      .merge = merge_on_own_stream(stream),
+      .finish =
+          [stream](batch_norm_message total) {
+            std::array one{identified<batch_norm_message>{0, std::move(total)}};
+            follow_owner(one, *stream);
+            return merge_round(one, *stream);
+          },
+      .participants = participants};
 }
 
 batch_norm_master_actor spawn_batch_norm_master(caf::actor_system& system,
