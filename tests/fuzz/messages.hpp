@@ -1,0 +1,59 @@
+#pragma once
+
+#include "syncnorm/detail/relay_wire.hpp"
+#include "syncnorm/message_types.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+// Everything that a message from another node can hold, read from arbitrary
+// bytes: the first byte says as what.
+
+namespace syncnorm::fuzz {
+
+/// Reads a T. What was read must survive being written and read again.
+/// @returns false if it does not.
+template <class T>
+bool read_as(std::span<const std::byte> bytes) {
+  T x;
+  if (!detail::deserialize(bytes, x))
+    return true;
+  auto first = detail::serialize(x);
+  T y;
+  return detail::deserialize(std::span<const std::byte>{first}, y)
+         && detail::serialize(y) == first;
+}
+
+/// A relay's message goes on to the master, which unwraps it.
+inline bool read_parts(std::span<const std::byte> bytes) {
+  relay_parts x;
+  if (!detail::deserialize(bytes, x))
+    return true;
+  auto relay = detail::participant::relay(3, 10);
+  auto parts = detail::unwrap_parts<double_array>(relay, x);
+  return !parts || parts->size() == x.first.size();
+}
+
+/// Each kind of message, in the order of the corpus' first byte.
+inline bool read(std::span<const std::byte> bytes) {
+  using reader = bool (*)(std::span<const std::byte>);
+  constexpr reader readers[] = {
+      read_as<float_array>,
+      read_as<double_array>,
+      read_as<shared_tensor>,
+      read_as<round_tag>,
+      read_as<slave_ticket>,
+      read_as<batch_norm_message>,
+      read_as<batch_norm_reply>,
+      read_as<statistics_update>,
+      read_as<errc>,
+      read_parts,
+  };
+  if (bytes.empty())
+    return true;
+  auto kind = std::to_integer<std::size_t>(bytes[0]) % std::size(readers);
+  return readers[kind](bytes.subspan(1));
+}
+
+} // namespace syncnorm::fuzz
