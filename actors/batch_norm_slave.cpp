@@ -61,8 +61,7 @@ batch_norm_slave::behavior_type batch_norm_slave::make_behavior() {
 
 void batch_norm_slave::take_part() {
   if (on_device())
-    waiter_ = spawn_stream_waiter(
-        system(), caf::actor_cast<caf::actor>(caf::strong_actor_ptr{ctrl()}));
+    waiter_ = spawn_stream_waiter(system());
   host_only_ = role_.master && role_.master.node() != system().node();
   if (role_.copy_id == 0)
     return role_.registered->put(true);
@@ -88,7 +87,7 @@ void batch_norm_slave::on_exit() {
     drop(*x, reason);
   for (auto& [ticket, then] : std::exchange(outstanding_, {}))
     then(reason);
-  waiter_ = nullptr;
+  end_stream_waiter(std::exchange(waiter_, nullptr));
   if (role_.copy_id == 0 && role_.master)
     caf::anon_send_exit(role_.master, caf::exit_reason::user_shutdown);
   pipe_.reset();

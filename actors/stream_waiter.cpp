@@ -6,32 +6,34 @@
 
 #include <chrono>
 #include <exception>
+#include <limits>
 #include <utility>
 
 namespace syncnorm::detail {
 
 namespace {
 
+/// The ticket of a message that is not answered: after it the waiter ends. What
+/// was sent before is waited for first, because its memory is in use, whereas
+/// an exit message, or news of its owner's end, would overtake it.
+constexpr auto end_ticket = std::numeric_limits<std::uint64_t>::max();
+
 class stream_waiter final : public stream_waiter_actor::base {
 public:
-  stream_waiter(caf::actor_config& config, caf::actor owner)
-      : stream_waiter_actor::base{config},
-        owner_{std::move(owner)} {}
+  using stream_waiter_actor::base::base;
 
   const char* name() const override {
     return "syncnorm.stream_waiter";
   }
 
   behavior_type make_behavior() override {
-    if (owner_)
-      detail::monitor(this, owner_,
-                      [this](const caf::actor_addr&, const caf::error&) {
-                        this->quit(caf::exit_reason::user_shutdown);
-                      });
-    owner_ = nullptr;
     return {
-        [](await_stream_atom, std::uint64_t ticket,
-           const stream_work& work) -> caf::result<std::uint64_t> {
+        [this](await_stream_atom, std::uint64_t ticket,
+               const stream_work& work) -> caf::result<std::uint64_t> {
+          if (ticket == end_ticket) {
+            this->quit(caf::exit_reason::user_shutdown);
+            return ticket;
+          }
           try {
             work.end.synchronize();
             return ticket;
@@ -43,24 +45,25 @@ public:
         },
     };
   }
-
-private:
-  caf::actor owner_;
 };
 
 } // namespace
 
-stream_waiter_actor spawn_stream_waiter(caf::actor_system& system,
-                                        const caf::actor& owner) {
-  return system.spawn<stream_waiter, caf::detached>(owner);
+stream_waiter_actor spawn_stream_waiter(caf::actor_system& system) {
+  return system.spawn<stream_waiter, caf::detached>();
+}
+
+void end_stream_waiter(const stream_waiter_actor& waiter) {
+  if (waiter)
+    detail::anon_send(waiter, await_stream_atom_v, end_ticket, stream_work{});
 }
 
 stream_watch::stream_watch(caf::actor_system& system)
     : system_{&system},
-      waiter_{spawn_stream_waiter(system, nullptr)} {}
+      waiter_{spawn_stream_waiter(system)} {}
 
 stream_watch::~stream_watch() {
-  caf::anon_send_exit(waiter_, caf::exit_reason::user_shutdown);
+  end_stream_waiter(waiter_);
 }
 
 void stream_watch::wait(stream_work work, caf::timespan timeout) {

@@ -15,9 +15,12 @@ using stream_waiter_actor = typed_actor<
     /// Errors: device_failure.
     caf::result<std::uint64_t>(await_stream_atom, std::uint64_t, stream_work)>;
 
-/// Spawns a waiter for one stream, which ends when `owner` does.
-[[nodiscard]] stream_waiter_actor spawn_stream_waiter(caf::actor_system& system,
-                                                      const caf::actor& owner);
+/// Spawns a waiter for one stream. Its owner ends it when it ends itself.
+[[nodiscard]] stream_waiter_actor
+spawn_stream_waiter(caf::actor_system& system);
+
+/// Ends a waiter when it has done what it was given before.
+void end_stream_waiter(const stream_waiter_actor& waiter);
 
 /// A waiter for a thread, which waits for it.
 class stream_watch {
