@@ -153,6 +153,40 @@ TEST_CASE("a backward round adds, with the same bits if groups of a power of "
   }
 }
 
+TEST_CASE("a round has the same bits if a relay has merged the nodes of the "
+          "tree in its range, replicas missing or empty") {
+  std::mt19937 random{2};
+  std::normal_distribution<double> values;
+  for (auto make : {forward, backward}) {
+    std::vector<identified<batch_norm_message>> all;
+    for (std::int64_t i = 0; i < 29; ++i)
+      if (i % 7 != 3)
+        all.push_back({i, make(i % 5, {values(random), 1e8 * values(random),
+                                       1.0 + double(i % 3), 2})});
+    auto flat = merge_round(all);
+    for (std::int64_t first : {1, 4, 5, 11})
+      for (std::int64_t count : {1, 6, 8, 17}) {
+        auto nodes = detail::tree_blocks(first, count);
+        auto node_of = [&](std::int64_t id) {
+          return *std::prev(std::upper_bound(nodes.begin(), nodes.end(), id));
+        };
+        std::vector<identified<batch_norm_message>> tree;
+        for (std::size_t i = 0; i < all.size();) {
+          auto id = all[i].identifier;
+          std::vector<identified<batch_norm_message>> some{all[i++]};
+          auto inside = id >= first && id < first + count;
+          while (inside && i < all.size() && all[i].identifier < first + count
+                 && node_of(all[i].identifier) == node_of(id))
+            some.push_back(all[i++]);
+          tree.push_back({inside ? node_of(id) : id, merge_messages(some)});
+        }
+        auto reply = merge_round(tree);
+        CHECK(reply.count == flat.count);
+        CHECK(list(reply.values) == list(flat.values));
+      }
+  }
+}
+
 TEST_CASE("messages that disagree are refused, and the replica is named") {
   auto xs = number({forward(2, {2, 2}), forward(4, {5, 0})});
   SUBCASE("mode") {
