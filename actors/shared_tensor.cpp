@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace syncnorm {
 
 namespace {
@@ -67,6 +69,21 @@ tensor_header make_tensor_header(const tensor_layout& layout) {
   return header;
 }
 
+namespace {
+
+/// Whether the sizes of a tensor are those of at most `max_bytes`, if the sizes
+/// that are zero are left out: an empty tensor from elsewhere must not make
+/// anybody count to 2^60.
+bool is_bounded(const tensor_layout& layout) {
+  auto left = shared_tensor::max_bytes / size_of(layout.type);
+  auto [samples, channels, spatial] = layout.shape;
+  for (auto size : {samples, channels, spatial})
+    left /= static_cast<std::uint64_t>(std::max<std::int64_t>(size, 1));
+  return left > 0;
+}
+
+} // namespace
+
 std::optional<tensor_layout> parse_tensor_header(const tensor_header& header,
                                                  std::uint64_t bytes) {
   auto native = header;
@@ -81,7 +98,7 @@ std::optional<tensor_layout> parse_tensor_header(const tensor_header& header,
     std::array sizes{samples, channels, spatial};
     auto layout = make_layout(static_cast<dtype>(type), sizes,
                               static_cast<memory_format>(format));
-    if (bytes_of(layout) != bytes)
+    if (bytes_of(layout) != bytes || !is_bounded(layout))
       return std::nullopt;
     return layout;
   } catch (const error&) {

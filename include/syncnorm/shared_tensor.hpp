@@ -59,6 +59,8 @@ public:
         || !detail::write_count(f, size())
         || !detail::write_bytes(f, std::as_bytes(std::span{header})))
       return false;
+    if (size() == 0)
+      return true;
     const auto* first = static_cast<const std::byte*>(view_.data());
     auto width = size_of(view_.type());
     auto [samples, channels, spatial] = view_.shape();

@@ -407,4 +407,7 @@ TEST_CASE("a tensor header that lies is refused") {
   CHECK(!parse({0, 0, 2, 0, 4}, 0));
   constexpr auto huge = std::int64_t{1} << 62;
   CHECK(!parse({0, 0, huge, huge, 4}, 0));
+  // Empty, but long to walk through.
+  CHECK(!parse({0, 0, huge, 3, 0}, 0));
+  CHECK(!parse({0, 0, 0, huge, 4}, 0));
 }

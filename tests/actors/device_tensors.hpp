@@ -8,6 +8,12 @@
 
 namespace syncnorm::test {
 
+/// Like std::memcpy, with null pointers for no bytes.
+inline void copy_bytes(void* to, const void* from, std::size_t bytes) {
+  if (bytes > 0)
+    std::memcpy(to, from, bytes);
+}
+
 /// A tensor on the device of a stream, or, without stream, in host memory.
 class placed_tensor {
 public:
@@ -16,11 +22,11 @@ public:
         memory_{content.layout, stream},
         bytes_{content.bytes.size()} {
     if (!stream_) {
-      std::memcpy(view().data(), content.bytes.data(), bytes_);
+      copy_bytes(view().data(), content.bytes.data(), bytes_);
       return;
     }
     pinned_memory host{stream_, bytes_ + 1};
-    std::memcpy(host.data(), content.bytes.data(), bytes_);
+    copy_bytes(host.data(), content.bytes.data(), bytes_);
     stream_.runtime().copy(stream_.run(), view().data(), stream_.where(),
                            host.data(), {}, bytes_);
     stream_.record().synchronize();
@@ -45,14 +51,14 @@ public:
     layout.where = {};
     tensor result{layout};
     if (!stream) {
-      std::memcpy(result.bytes.data(), view.data(), result.bytes.size());
+      copy_bytes(result.bytes.data(), view.data(), result.bytes.size());
       return result;
     }
     pinned_memory host{stream, result.bytes.size() + 1};
     stream.runtime().copy(stream.run(), host.data(), {}, view.data(),
                           stream.where(), result.bytes.size());
     stream.record().synchronize();
-    std::memcpy(result.bytes.data(), host.data(), result.bytes.size());
+    copy_bytes(result.bytes.data(), host.data(), result.bytes.size());
     return result;
   }
 

@@ -171,7 +171,8 @@ public:
     run("copy", at, [=, this] {
       check("copy", to_where, {to});
       check("copy", from_where, {from});
-      std::memcpy(to, from, bytes);
+      if (bytes > 0)
+        std::memcpy(to, from, bytes);
     });
   }
 
