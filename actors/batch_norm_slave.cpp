@@ -210,7 +210,7 @@ void batch_norm_slave::exchange(const job_ptr& at, batch_norm_message message,
     return done(merge_round(messages));
   }
   if (host_only_ && message.values.on_device())
-    contribute_from_host(message, std::move(done));
+    contribute_from_host(message, done);
   else
     contribute(std::move(message), std::move(done));
   current_ = at;
@@ -242,7 +242,7 @@ void batch_norm_slave::contribute(batch_norm_message message, on_reply done) {
 }
 
 void batch_norm_slave::contribute_from_host(const batch_norm_message& message,
-                                            on_reply done) {
+                                            const on_reply& done) {
   auto copy =
       std::make_shared<host_message>(message, std::exchange(pinned_, {}));
   when_done(copy->work(), [this, copy, done](const caf::error& reason) {

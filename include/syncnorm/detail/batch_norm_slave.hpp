@@ -87,7 +87,8 @@ private:
   /// Sends `message` into the next round; goes on with `done(reply)`.
   void exchange(const job_ptr& at, batch_norm_message message, on_reply done);
   void contribute(batch_norm_message message, on_reply done);
-  void contribute_from_host(const batch_norm_message& message, on_reply done);
+  void contribute_from_host(const batch_norm_message& message,
+                            const on_reply& done);
   /// Ends the exchange of the current pass, and begins the next.
   template <class F>
   void leave_exchange(F f);
