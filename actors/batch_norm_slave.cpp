@@ -87,6 +87,9 @@ void batch_norm_slave::on_exit() {
     drop(*x, reason);
   for (auto& [ticket, then] : std::exchange(outstanding_, {}))
     then(reason);
+  // Whoever destroys it waits for the device, which no worker of CAF's may.
+  if (on_device())
+    keep_until_done(replica_);
   end_stream_waiter(std::exchange(waiter_, nullptr));
   if (role_.copy_id == 0 && role_.master)
     caf::anon_send_exit(role_.master, caf::exit_reason::user_shutdown);

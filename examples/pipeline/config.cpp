@@ -7,28 +7,6 @@
 
 namespace pipeline {
 
-namespace {
-
-// Members in CAF 0.17, member functions in 1.x.
-
-template <class Config>
-bool printed_help(const Config& x) {
-  if constexpr (requires { x.helptext_printed(); })
-    return x.helptext_printed();
-  else
-    return x.cli_helptext_printed;
-}
-
-template <class Config>
-std::string first_leftover(const Config& x) {
-  if constexpr (requires { x.remainder(); })
-    return x.remainder().empty() ? std::string{} : x.remainder()[0];
-  else
-    return x.remainder.empty() ? std::string{} : x.remainder[0];
-}
-
-} // namespace
-
 config::config() {
   syncnorm::detail::add_types<caf::id_block::syncnorm, caf::id_block::pipeline>(
       *this);
@@ -55,9 +33,10 @@ bool config::read(int argc, char** argv) {
   if (auto problem = parse(argc, argv); problem != caf::none)
     throw std::runtime_error{caf::to_string(problem)
                              + "; --help lists the options"};
-  if (printed_help(*this))
+  if (syncnorm::detail::printed_help(*this))
     return false;
-  if (auto leftover = first_leftover(*this); !leftover.empty())
+  if (auto leftover = syncnorm::detail::first_leftover(*this);
+      !leftover.empty())
     throw std::runtime_error{"unknown argument \"" + leftover
                              + "\"; --help lists the options"};
   if (input.empty())

@@ -14,28 +14,6 @@
 
 namespace syncnorm::train {
 
-namespace {
-
-// Members in CAF 0.17, member functions in 1.x.
-
-template <class Config>
-bool printed_help(const Config& x) {
-  if constexpr (requires { x.helptext_printed(); })
-    return x.helptext_printed();
-  else
-    return x.cli_helptext_printed;
-}
-
-template <class Config>
-std::string first_leftover(const Config& x) {
-  if constexpr (requires { x.remainder(); })
-    return x.remainder().empty() ? std::string{} : x.remainder()[0];
-  else
-    return x.remainder.empty() ? std::string{} : x.remainder[0];
-}
-
-} // namespace
-
 config::config() {
   detail::add_types<caf::id_block::syncnorm, caf::id_block::syncnorm_train>(
       *this);
@@ -80,9 +58,9 @@ config::config() {
 std::optional<settings> config::read(int argc, char** argv) {
   if (auto problem = parse(argc, argv))
     throw failure{first_line(describe(problem)) + "; --help lists the options"};
-  if (printed_help(*this))
+  if (detail::printed_help(*this))
     return std::nullopt;
-  if (auto leftover = first_leftover(*this); !leftover.empty())
+  if (auto leftover = detail::first_leftover(*this); !leftover.empty())
     throw failure{fmt::format("unknown argument \"{}\"; --help lists the "
                               "options",
                               leftover)};

@@ -263,6 +263,25 @@ void add_types([[maybe_unused]] caf::actor_system_config& config) {
 #endif
 }
 
+/// Whether the command line asked for help, which `parse` has printed.
+inline bool printed_help(const caf::actor_system_config& config) {
+#if SYNCNORM_CAF_LEGACY
+  return config.cli_helptext_printed;
+#else
+  return config.helptext_printed();
+#endif
+}
+
+/// The first argument of the command line that is no option, or empty.
+inline std::string first_leftover(const caf::actor_system_config& config) {
+#if SYNCNORM_CAF_LEGACY
+  const auto& arguments = config.remainder;
+#else
+  const auto& arguments = config.remainder();
+#endif
+  return arguments.empty() ? std::string{} : arguments[0];
+}
+
 /// Registers the message types of `IdBlocks`; call before constructing a
 /// configuration. Nothing to do on 0.17.
 template <class... IdBlocks>
