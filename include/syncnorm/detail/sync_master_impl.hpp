@@ -38,7 +38,7 @@ private:
   }
 
   void answer_each(std::vector<identified<Out>> replies) {
-    if (auto mismatch = match_replies(replies, this->roster_))
+    if (auto mismatch = match_replies(replies, this->members()))
       return this->fail(
           make_error(errc::invalid_reply,
                      this->where() + ": the callback made " + *mismatch));
@@ -49,11 +49,11 @@ private:
                   std::span<identified<In>> messages) {
     auto fixed = reduction.participants != 0
                  && this->policy_ == failure_policy::fail_round;
-    if (fixed && this->roster_.replicas() != reduction.participants)
+    if (fixed && this->members().replicas() != reduction.participants)
       return this->fail(
           make_error(errc::unregistered,
                      membership_text(this->where(), reduction.participants,
-                                     this->roster_)));
+                                     this->members())));
     auto reply = reduction.finish(reduction.merge(messages));
     this->answer([&](std::size_t) { return reply; });
   }

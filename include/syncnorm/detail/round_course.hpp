@@ -1,0 +1,117 @@
+#pragma once
+
+#include "syncnorm/detail/round_keeper.hpp"
+
+// A round of a `round_keeper`, from its first message to its answer.
+
+namespace syncnorm::detail {
+
+template <class In, class Out>
+void round_keeper<In, Out>::contribute(const round_tag& tag, In& message,
+                                       target to, origin_type origin) {
+  auto position = members().find(tag.identifier);
+  if (auto refusal = refuse(tag, position, origin, false)) {
+    to.deliver(std::move(*refusal));
+    complete_if_ready();
+  } else {
+    accept(*position, message, std::move(to));
+  }
+}
+
+template <class In, class Out>
+void round_keeper<In, Out>::contribute_parts(const round_tag& tag,
+                                             const relay_parts& parts,
+                                             target to, origin_type origin) {
+  auto position = members().find(tag.identifier);
+  if (auto refusal = refuse(tag, position, origin, true)) {
+    to.deliver(std::move(*refusal));
+    complete_if_ready();
+    return;
+  }
+  auto values = unwrap_parts<In>(seats_[*position], parts);
+  if (!values) {
+    to.deliver(blame(
+        *position, errc::malformed_message,
+        damaged_text(where(), seats_[*position], text_of(values.error()))));
+    complete_if_ready();
+    return;
+  }
+  seats_.put(*position, std::move(*values));
+  arrive(*position, std::move(to),
+         std::clamp(parts.waited, caf::timespan{0}, deadline_));
+}
+
+template <class In, class Out>
+void round_keeper<In, Out>::lead(In& message, target to) {
+  if (!members().find(0))
+    to.deliver(make_error(errc::invalid_argument,
+                          where()
+                              + ": a relay has no owner; send the "
+                                "master's message to the master"));
+  else if (failure_)
+    to.deliver(after_failure(0));
+  else if (seats_[0].arrived)
+    to.deliver(blame(0, errc::duplicate_message,
+                     where() + ": the master sent two messages"));
+  else
+    accept(0, message, std::move(to));
+}
+
+template <class In, class Out>
+void round_keeper<In, Out>::accept(std::size_t position, In& message,
+                                   target to) {
+  seats_.put(position, message);
+  arrive(position, std::move(to), {});
+}
+
+template <class In, class Out>
+void round_keeper<In, Out>::arrive(std::size_t position, target to,
+                                   caf::timespan waited) {
+  seats_.arrive(position, std::move(to));
+  auto is_first = seats_.arrived() == 1;
+  if (is_first || waited.count() > 0) {
+    auto begin = this->clock().now() - waited;
+    started_ = is_first ? begin : std::min(started_, begin);
+  }
+  complete_if_ready();
+  // A timer may run that rings too late for somebody who has waited long.
+  if (seats_.arrived() != 0 && (!armed_ || waited > deadline_ / 16))
+    arm(limit() - waited);
+}
+
+template <class In, class Out>
+void round_keeper<In, Out>::complete_if_ready() {
+  if (completed_ || failure_ || !seats_.all_arrived())
+    return;
+  completed_ = true;
+  try {
+    complete(seats_.gather());
+  } catch (const error& x) {
+    fail(make_error(x.code(), where() + ": " + x.what()));
+  } catch (const std::exception& x) {
+    fail(make_error(errc::callback_failed,
+                    where() + ": the callback threw: " + x.what()));
+  } catch (...) {
+    fail(make_error(errc::callback_failed, where() + ": the callback threw"));
+  }
+}
+
+template <class In, class Out>
+template <class ReplyOf>
+void round_keeper<In, Out>::answer(ReplyOf reply_of) {
+  monitor_.completed(this->clock().now() - started_);
+  for (std::size_t i = 0; i < seats_.size(); ++i)
+    seats_.answer(i, reply_of(i));
+  end_round();
+  has_run_ = true;
+  ++round_;
+}
+
+template <class In, class Out>
+void round_keeper<In, Out>::end_round() {
+  seats_.end_round();
+  completed_ = false;
+  patience_.reset();
+}
+
+} // namespace syncnorm::detail

@@ -1,0 +1,158 @@
+#pragma once
+
+#include "syncnorm/detail/round_keeper.hpp"
+
+// How a round of a `round_keeper` fails: by whom, when its deadline is over,
+// and what the participants are told.
+
+namespace syncnorm::detail {
+
+template <class In, class Out>
+void round_keeper<In, Out>::fail(caf::error reason, fault from) {
+  // Between two rounds these end nothing that has begun.
+  auto between = seats_.arrived() == 0
+                 && (reason == errc::stale || reason == errc::master_down);
+  failure_ = std::move(reason);
+  if (!between)
+    monitor_.failed(*failure_);
+  for (std::size_t i = 0; i < seats_.size(); ++i) {
+    auto arrived = seats_[i].arrived;
+    seats_[i].informed = arrived || seats_[i].is_relay;
+    if (arrived)
+      seats_.answer(i, *failure_);
+    else if (seats_[i].is_relay)
+      tell(i, round_failed_atom_v, tag_of(i), *failure_);
+  }
+  end_round();
+  on_failed(from);
+}
+
+template <class In, class Out>
+caf::error round_keeper<In, Out>::blame(std::size_t position,
+                                        caf::error reason) {
+  if (policy_ == failure_policy::fail_round
+      || seats_[position].identifier == 0) {
+    fail(std::move(reason));
+    return *failure_;
+  }
+  expel(position, reason);
+  if (seats_.size() == 0 && members().is_full())
+    on_deserted(reason);
+  return reason;
+}
+
+template <class In, class Out>
+void round_keeper<In, Out>::expel(std::size_t position,
+                                  const caf::error& reason) {
+  if (seats_[position].arrived)
+    seats_.answer(position, reason);
+  else if (seats_[position].is_relay)
+    tell(position, round_failed_atom_v, tag_of(position), reason);
+  monitor_.failed(reason);
+  expelled_[seats_[position].identifier] = reason;
+  seats_.erase(position);
+}
+
+template <class In, class Out>
+caf::error round_keeper<In, Out>::after_failure(std::size_t position) {
+  if (std::exchange(seats_[position].informed, true))
+    return make_error(errc::stale, failed_before_text(where()));
+  return *failure_;
+}
+
+// -- by whom ------------------------------------------------------------------
+
+template <class In, class Out>
+void round_keeper<In, Out>::give_up(const round_tag& tag,
+                                    const std::string& why) {
+  auto position = members().find(tag.identifier);
+  // The owner has no ticket, and no round ends without it.
+  auto stale = tag.identifier != 0 && tag.generation != generation_;
+  if (!position || !is_from(*position, this->current_sender().get()) || failure_
+      || stale)
+    return;
+  std::ignore = blame(*position, errc::participant_failed,
+                      gave_up_text(where(), seats_[*position], why));
+  complete_if_ready();
+}
+
+template <class In, class Out>
+void round_keeper<In, Out>::on_round_failed(const round_tag& tag,
+                                            const caf::error& why) {
+  auto position = members().find(tag.identifier);
+  if (!position || !is_from(*position, this->current_sender().get())
+      || !seats_[*position].is_relay || failure_
+      || tag.generation != generation_)
+    return;
+  std::ignore = blame(*position, reported_error(why, errc::participant_failed));
+  complete_if_ready();
+}
+
+template <class In, class Out>
+void round_keeper<In, Out>::on_down(const caf::actor_addr& who,
+                                    const caf::error& reason) {
+  watched_.erase(who);
+  for (std::size_t i = seats_.size(); i-- > 0 && !failure_;)
+    if (seats_[i].address == who)
+      std::ignore = blame(i, errc::participant_down,
+                          down_text(where(), seats_[i], reason));
+  complete_if_ready();
+}
+
+// -- when the deadline is over ------------------------------------------------
+
+template <class In, class Out>
+void round_keeper<In, Out>::arm(caf::timespan delay) {
+  armed_ = true;
+  spawn_deadline_watch(this->system(), this->address(), delay);
+}
+
+template <class In, class Out>
+void round_keeper<In, Out>::check_deadline() {
+  armed_ = false;
+  auto now = this->clock().now();
+  if (patience_)
+    return now < *patience_ ? arm(*patience_ - now) : expire();
+  if (seats_.arrived() == 0)
+    return;
+  auto left = started_ + limit() - now;
+  if (left.count() > 0)
+    arm(left);
+  else if (completed_)
+    on_overdue();
+  else if (!ask_late_relays(grace_of(deadline_)))
+    expire();
+}
+
+template <class In, class Out>
+bool round_keeper<In, Out>::ask_late_relays(caf::timespan grace) {
+  auto asked = false;
+  if (seats_.arrived() == 0)
+    return false;
+  for (std::size_t i = 0; i < seats_.size(); ++i)
+    if (seats_[i].is_relay && !seats_[i].arrived) {
+      tell(i, report_late_atom_v, tag_of(i), grace);
+      asked = true;
+    }
+  if (asked) {
+    patience_ = this->clock().now() + grace;
+    arm(grace);
+  }
+  return asked;
+}
+
+template <class In, class Out>
+void round_keeper<In, Out>::expire() {
+  auto text = late_text(where(), deadline_, members());
+  auto lost = policy_ == failure_policy::fail_round
+              || (members().find(0) && !seats_[0].arrived);
+  if (lost)
+    return fail(make_error(errc::deadline_exceeded, std::move(text)));
+  for (std::size_t i = seats_.size(); i-- > 0 && !failure_;)
+    if (!seats_[i].arrived)
+      std::ignore = blame(i, errc::deadline_exceeded, text);
+  seats_.close();
+  complete_if_ready();
+}
+
+} // namespace syncnorm::detail

@@ -1,0 +1,119 @@
+#pragma once
+
+#include "syncnorm/detail/round_keeper.hpp"
+
+// Who takes part in the rounds of a `round_keeper`, and whose messages it
+// refuses.
+
+namespace syncnorm::detail {
+
+template <class In, class Out>
+caf::result<slave_ticket> round_keeper<In, Out>::enlist(participant x) {
+  auto origin = caf::actor_cast<caf::actor>(this->current_sender());
+  if (!origin)
+    return make_error(errc::unregistered,
+                      where() + ": only an actor can register");
+  if (auto refusal = x.is_relay ? refuse_relay() : std::nullopt)
+    return std::move(*refusal);
+  if (has_run_ || failure_)
+    begin_generation();
+  x.address = origin.address();
+  auto added = seats_.add(x, where());
+  if (!added)
+    return std::move(added.error());
+  watch(origin);
+  monitor_.registered(where(), x.identifier, generation_, nr_slaves());
+  return welcome(tag_of(*added));
+}
+
+template <class In, class Out>
+void round_keeper<In, Out>::begin_generation() {
+  fail(make_error(errc::stale,
+                  where() + ": a new generation began in its middle"),
+       fault::elsewhere);
+  ++generation_;
+  round_ = 1;
+  has_run_ = false;
+  failure_.reset();
+  expelled_.clear();
+  seats_.clear();
+  on_new_generation();
+  monitor_.began(generation_);
+}
+
+template <class In, class Out>
+void round_keeper<In, Out>::adopt_owner() {
+  auto origin = caf::actor_cast<caf::actor>(this->current_sender());
+  if (!origin || !members().find(0) || seats_[0].address == origin.address())
+    return;
+  seats_[0].address = origin.address();
+  watch(origin);
+}
+
+template <class In, class Out>
+std::uint64_t round_keeper<In, Out>::nr_slaves() const {
+  return static_cast<std::uint64_t>(members().replicas())
+         - (members().find(0) ? 1 : 0);
+}
+
+template <class In, class Out>
+void round_keeper<In, Out>::watch(const caf::actor& participant) {
+  if (watched_.insert(participant.address()).second)
+    detail::monitor(this, participant,
+                    [this](const caf::actor_addr& who,
+                           const caf::error& reason) { on_down(who, reason); });
+}
+
+template <class In, class Out>
+template <class... Ts>
+void round_keeper<In, Out>::tell(std::size_t position, const Ts&... xs) {
+  using handle = sync_master_actor<In, Out>;
+  auto strong =
+      caf::actor_cast<caf::strong_actor_ptr>(seats_[position].address);
+  if (strong)
+    detail::send(this, caf::actor_cast<handle>(strong), xs...);
+}
+
+template <class In, class Out>
+std::optional<caf::error>
+round_keeper<In, Out>::refuse(const round_tag& tag,
+                              std::optional<std::size_t> position,
+                              origin_type origin, bool is_relay) {
+  if (tag.layer == layer_ && tag.generation != generation_)
+    return make_error(errc::stale, stale_text(where(), tag.identifier,
+                                              tag.generation, generation_));
+  if (!position || !is_from(*position, origin)
+      || seats_[*position].is_relay != is_relay)
+    return not_a_member(tag.identifier);
+  if (failure_)
+    return after_failure(*position);
+  if (tag.layer != layer_)
+    return blame(*position, errc::wrong_layer,
+                 wrong_layer_text(where(), tag.identifier));
+  if (tag.round != round_)
+    return blame(*position, errc::wrong_round,
+                 wrong_round_text(where(), tag.identifier, tag.round));
+  if (seats_[*position].arrived)
+    return blame(*position, errc::duplicate_message,
+                 twice_text(where(), tag.identifier));
+  return std::nullopt;
+}
+
+template <class In, class Out>
+bool round_keeper<In, Out>::is_from(std::size_t position,
+                                    origin_type origin) const {
+  return !origin
+         || caf::actor_cast<caf::actor_control_block*>(seats_[position].address)
+                == *origin;
+}
+
+template <class In, class Out>
+caf::error round_keeper<In, Out>::not_a_member(std::int64_t identifier) const {
+  auto i = expelled_.find(identifier);
+  return i != expelled_.end()
+             ? i->second
+             : make_error(errc::unregistered,
+                          unregistered_text(where(), identifier));
+}
+
+} // namespace syncnorm::detail
