@@ -18,12 +18,6 @@ void check_type(const call_check& check, dtype type) {
                to_string(type));
 }
 
-bool overlap(const void* a, const void* b, std::size_t bytes) {
-  auto first = reinterpret_cast<std::uintptr_t>(a);
-  auto second = reinterpret_cast<std::uintptr_t>(b);
-  return first < second + bytes && second < first + bytes;
-}
-
 } // namespace
 
 void add_arrays(const execution& run, std::span<const void* const> parts,
@@ -36,12 +30,11 @@ void add_arrays(const execution& run, std::span<const void* const> parts,
     check.fail(errc::invalid_argument, "elements", "1 or more",
                std::to_string(elements));
   check.array("out", out, type);
-  auto bytes = std::size_t(elements) * size_of(type);
   for (std::size_t i = 0; i < parts.size(); ++i) {
     auto name = fmt::format("parts[{}]", i);
     check.optional_array(name, parts[i], type);
     auto first = i == 0 && parts[i] == out;
-    if (parts[i] != nullptr && !first && overlap(parts[i], out, bytes))
+    if (parts[i] != nullptr && !first && overlap(parts[i], out, elements, type))
       check.fail(errc::invalid_argument, name, "memory apart from out's",
                  "memory that overlaps it");
   }

@@ -179,10 +179,15 @@ TEST_CASE("a tensor without a deleter may be taken over, too") {
 
 TEST_CASE("a view that was handed out comes back as it was") {
   float memory[256] = {};
-  for (auto type : {dtype::float32, dtype::float16, dtype::bfloat16})
+  for (auto type :
+       {dtype::float32, dtype::float64, dtype::float16, dtype::bfloat16})
     for (auto format :
          {memory_format::channels_first, memory_format::channels_last}) {
-      tensor_layout layout{type, {2, 3, 20}, format, 64, {}};
+      // Nothing is read: what is told of a device needs none.
+      device where{format == memory_format::channels_last ? device_type::cuda
+                                                          : device_type::cpu,
+                   format == memory_format::channels_last ? 2 : 0};
+      tensor_layout layout{type, {2, 3, 20}, format, 64, where};
       tensor_view view{memory, layout};
       auto owner = std::make_shared<int>(1);
       std::weak_ptr<int> watch = owner;

@@ -70,9 +70,20 @@ const operation backward_op{"batch_norm_backward", [](arguments& a) {
                                   a.sums, a.y, a.residual_grad, a.scratch);
                             }};
 
+const operation add_op{"add_arrays", [](arguments& a) {
+                         const void* const parts[]{a.in, nullptr, a.in};
+                         add_arrays(a.run, parts, a.moments.channels,
+                                    a.moments.type, a.first);
+                       }};
+const operation clear_op{"clear_clamped", [](arguments& a) {
+                           clear_clamped(a.run, a.in, a.eps, a.moments.channels,
+                                         a.moments.type, a.first);
+                         }};
+
 const operation all_operations[] = {
-    batch_moments_op, merge_op, finalize_op,   normalize_op, normalize_eval_op,
-    reduce_op,        input_op, input_eval_op, forward_op,   backward_op};
+    batch_moments_op,  merge_op,    finalize_op, normalize_op,
+    normalize_eval_op, reduce_op,   input_op,    input_eval_op,
+    forward_op,        backward_op, add_op,      clear_op};
 
 /// Breaks the arguments and expects the operation to refuse them.
 template <class Break>
@@ -325,6 +336,53 @@ TEST_CASE("the whole passes refuse what their steps refuse") {
           [](auto& a) { a.parameters.inv_std = nullptr; });
   refuses(backward, errc::invalid_argument, "residual_grad",
           [](auto& a) { a.residual_grad = a.y.data(); });
+}
+
+TEST_CASE("a whole pass refuses a workspace that does not do") {
+  refuses(forward_op, errc::workspace_too_small, "scratch", [](auto& a) {
+    a.scratch.bytes = batch_norm_forward_workspace(a.layout) - 1;
+  });
+  refuses(backward_op, errc::workspace_too_small, "scratch", [](auto& a) {
+    a.scratch.bytes = batch_norm_backward_workspace(a.layout) - 1;
+  });
+  for (const auto& op : {forward_op, backward_op}) {
+    refuses(op, errc::invalid_argument, "scratch",
+            [](auto& a) { a.scratch.data = nullptr; });
+    refuses(op, errc::invalid_argument, "scratch",
+            [](auto& a) { a.scratch.data = moved(a.scratch.data, 8); });
+  }
+}
+
+TEST_CASE("add_arrays and clear_clamped refuse arrays that do not do") {
+  for (const auto& op : {add_op, clear_op})
+    refuses(op, errc::dtype_mismatch, "type",
+            [](auto& a) { a.moments.type = dtype::float16; });
+  refuses(add_op, errc::invalid_argument, "elements",
+          [](auto& a) { a.moments.channels = 0; });
+  refuses(add_op, errc::invalid_argument, "out",
+          [](auto& a) { a.first = nullptr; });
+  refuses(add_op, errc::invalid_argument, "out",
+          [](auto& a) { a.first = moved(a.first, 2); });
+  refuses(add_op, errc::invalid_argument, "parts[0]",
+          [](auto& a) { a.in = moved(a.in, 2); });
+  refuses(add_op, errc::invalid_argument, "parts[0]",
+          [](auto& a) { a.in = moved(a.first, 4); });
+  // The output may be the first part, but no other.
+  refuses(add_op, errc::invalid_argument, "parts[2]",
+          [](auto& a) { a.in = a.first; });
+  refuses(
+      {"add_arrays",
+       [](arguments& a) { add_arrays(a.run, {}, 5, dtype::float32, a.first); }},
+      errc::invalid_argument, "parts", [](auto&) {});
+  refuses(clear_op, errc::shape_mismatch, "channels",
+          [](auto& a) { a.moments.channels = -1; });
+  for (auto eps : {-1e-9, not_a_number, infinity})
+    refuses(clear_op, errc::invalid_argument, "eps",
+            [eps](auto& a) { a.eps = eps; });
+  refuses(clear_op, errc::invalid_argument, "inv_std",
+          [](auto& a) { a.in = nullptr; });
+  refuses(clear_op, errc::invalid_argument, "sum_dy_xmu",
+          [](auto& a) { a.first = moved(a.first, 2); });
 }
 
 TEST_CASE("evaluation refuses statistics and epsilons that do not do") {

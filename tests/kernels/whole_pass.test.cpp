@@ -21,15 +21,25 @@ const std::vector<tensor_shape> block_shapes{
     {3, 5, 7}, {4, 40, 1000}, {3, 1030, 49}, {2, 3, 40'001}, {1, 2, 150'000}};
 /// Backward, too large for a block.
 const tensor_shape large_channels{1, 2, 600'000};
+/// For types whose vectors and blocks are cut otherwise.
+const std::vector<tensor_shape> more_shapes{
+    {3, 5, 7}, {4, 21, 1000}, {3, 300, 49}, {1, 2, 40'001}, {40, 67, 1}};
 
 template <class Body>
-void for_each_pass(const Body& body) {
-  for (const auto& shape : block_shapes)
-    for (auto type : {dtype::float32, dtype::bfloat16})
+void for_each_layout(const std::vector<tensor_shape>& shapes,
+                     std::initializer_list<dtype> types, const Body& body) {
+  for (const auto& shape : shapes)
+    for (auto type : types)
       for (const auto& one : layouts_of(type, shape)) {
         INFO(describe(one.layout));
         body(one);
       }
+}
+
+template <class Body>
+void for_each_pass(const Body& body) {
+  for_each_layout(block_shapes, {dtype::float32, dtype::bfloat16}, body);
+  for_each_layout(more_shapes, {dtype::float64, dtype::float16}, body);
   layout_case large{{dtype::float32, large_channels, {}, 1'200'000, {}}, 0};
   INFO(describe(large.layout));
   body(large);
@@ -132,13 +142,14 @@ int wrong_outputs(const layer& it, const values& x, const values& y,
   auto p = it.rounded();
   auto residual = it.residual.get();
   auto limit = tolerance::of("normalize", it.layout.type);
+  auto smallest = tolerance::smallest(it.layout.type);
   int wrong = 0;
   y.for_each([&](auto n, auto c, auto s) {
     auto want = reference_normalize(p, std::size_t(c), x.at(n, c, s),
                                     with_tail ? residual.at(n, c, s) : 0);
     if (with_tail)
       want.value = std::max(want.value, real(0));
-    wrong += near(y.at(n, c, s), want, limit) ? 0 : 1;
+    wrong += near(y.at(n, c, s), want, limit, smallest) ? 0 : 1;
   });
   return wrong;
 }
@@ -165,12 +176,13 @@ int wrong_gradients(const layer& it, const values& dy, const values& dx) {
   auto x = it.x.get();
   auto count = it.layout.shape.per_channel();
   auto limit = tolerance::of("backward_input", it.layout.type);
+  auto smallest = tolerance::smallest(it.layout.type);
   int wrong = 0;
   dx.for_each([&](auto n, auto c, auto s) {
     auto want = reference_input_gradient(p, std::size_t(c), dy.at(n, c, s),
                                          x.at(n, c, s), it.sum_dy[c],
                                          it.sum_dy_xmu[c], count);
-    wrong += near(dx.at(n, c, s), want, limit) ? 0 : 1;
+    wrong += near(dx.at(n, c, s), want, limit, smallest) ? 0 : 1;
   });
   return wrong;
 }
