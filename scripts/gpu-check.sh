@@ -7,12 +7,14 @@ usage() {
 usage: scripts/gpu-check.sh [options]
 
 On a machine with a GPU, the CUDA toolkit and a C++ compiler, but no package
-registry: builds syncnorm for that GPU (with the actors, if CAF is found), runs
-all tests, runs the GPU tests under compute-sanitizer where it is installed, and
-prints the table of the CUDA benchmark last.
+registry: builds syncnorm for that GPU (with the actors, if CAF is found, and
+without the examples), runs their tests, runs the GPU tests under
+compute-sanitizer where it is installed, and prints the table of the CUDA
+benchmark last.
 
   --deps DIR   the packages that scripts/offline-deps.sh left in DIR; they are
                unpacked below the build folder. Without: what is installed.
+  --kernels    leaves out the actors, which take most of the time to build
   --build DIR  build folder (default: build/gpu-check)
   --no-gpu     for a machine without a GPU: builds everything, shows the GPU
                tests as Skipped, leaves out compute-sanitizer and benchmark
@@ -38,6 +40,7 @@ step() {
 deps=
 build=build/gpu-check
 gpu=true
+actors=()
 while (($# > 0)); do
   case $1 in
     --help)
@@ -45,6 +48,7 @@ while (($# > 0)); do
       exit 0
       ;;
     --no-gpu) gpu=false ;;
+    --kernels) actors=(-DSYNCNORM_ENABLE_ACTORS=OFF) ;;
     --deps | --build)
       (($# > 1)) || fail "$1 needs a folder (see --help)"
       if [[ $1 == --deps ]]; then deps=$2; else build=$2; fi
@@ -175,8 +179,9 @@ configure() {
     -DCMAKE_PREFIX_PATH="${prefix:+$prefix/usr}" \
     -DSYNCNORM_ENABLE_CUDA=ON \
     -DSYNCNORM_ENABLE_TORCH=OFF \
+    -DSYNCNORM_ENABLE_EXAMPLES=OFF \
     -DSYNCNORM_ENABLE_BENCH=ON \
-    -DSYNCNORM_BENCH_TORCH_ROOT="$1" \
+    -DSYNCNORM_BENCH_TORCH_ROOT="$1" "${actors[@]}" \
     > "$build/configure.log" 2>&1 \
     || { tail -30 "$build/configure.log" >&2; fail "CMake failed"; }
 }
