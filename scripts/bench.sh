@@ -13,7 +13,7 @@ out=$root/build/bench
 mkdir -p "$out"
 names=("$@")
 if [[ ${#names[@]} -eq 0 ]]; then
-  for name in collective kernels layer pipeline trainer; do
+  for name in collective kernels layer network pipeline scaling trainer; do
     [[ -x $root/build/cpu/bench/$name ]] && names+=("$name")
   done
 fi

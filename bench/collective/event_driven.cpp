@@ -3,6 +3,7 @@
 #include "bench/collective/payload.hpp"
 
 #include "syncnorm/sync_master.hpp"
+#include "syncnorm/sync_relay.hpp"
 
 #include <algorithm>
 #include <memory>
@@ -21,11 +22,12 @@ using done_slot = detail::reply_slot;
 class participant : public caf::event_based_actor {
 public:
   participant(caf::actor_config& config, master_type master, int identifier,
-              float_array payload, done_slot registered)
+              float_array payload, float_array expected, done_slot registered)
       : caf::event_based_actor{config},
         master_{std::move(master)},
         identifier_{identifier},
         payload_{std::move(payload)},
+        expected_{std::move(expected)},
         registered_{detail::writer_of<bool>(std::move(registered))} {}
 
   caf::behavior make_behavior() override {
@@ -52,7 +54,7 @@ private:
     if (left_-- == 0)
       return done_->put(good_);
     auto go_on = [this](const float_array& reply) {
-      good_ &= reply.data() == payload_.data();
+      good_ &= reply.data() == expected_.data() || reply == expected_;
       next();
     };
     auto stop = [this](const caf::error&) { done_->put(false); };
@@ -65,6 +67,7 @@ private:
   master_type master_;
   int identifier_;
   float_array payload_;
+  float_array expected_;
   std::shared_ptr<future_writer<bool>> registered_;
   std::optional<pipe> pipe_;
   std::int64_t left_ = 0;
@@ -175,7 +178,7 @@ public:
     for (int i = 0; i < participants; ++i) {
       auto registered = std::make_shared<future_result<bool>>();
       participants_.push_back(system.spawn<participant>(
-          master_, i, payload, detail::make_reply_slot(registered)));
+          master_, i, payload, payload, detail::make_reply_slot(registered)));
       registered->get();
     }
   }
@@ -191,6 +194,41 @@ public:
 
 private:
   master_type master_;
+  std::vector<caf::actor> participants_;
+};
+
+class reduction : public contestant {
+public:
+  reduction(caf::actor_system& system, int participants, int channels,
+            int fan_in)
+      : options_{.layer = "bench", .fan_in = fan_in},
+        master_{spawn_sync_master<float_array, float_array>(system, options_,
+                                                            sum_of_payloads())},
+        relays_{system, master_, options_, participants, add} {
+    float_array expected{std::vector<float>(make_payload(channels).size(),
+                                            static_cast<float>(participants))};
+    for (int i = 0; i < participants; ++i) {
+      auto registered = std::make_shared<future_result<bool>>();
+      participants_.push_back(system.spawn<participant>(
+          relays_.at(i), i, make_payload(channels), expected,
+          detail::make_reply_slot(registered)));
+      registered->get();
+    }
+  }
+
+  ~reduction() override {
+    stop_all(participants_);
+    caf::anon_send_exit(master_, caf::exit_reason::user_shutdown);
+  }
+
+  bool run(std::int64_t rounds) override {
+    return run_all(participants_, rounds);
+  }
+
+private:
+  sync_options options_;
+  master_type master_;
+  sync_relays<float_array, float_array> relays_;
   std::vector<caf::actor> participants_;
 };
 
@@ -223,6 +261,11 @@ private:
 contestant_ptr make_event_driven(caf::actor_system& system, int participants,
                                  int channels) {
   return std::make_unique<event_driven>(system, participants, channels);
+}
+
+contestant_ptr make_reduction(caf::actor_system& system, int participants,
+                              int channels, int fan_in) {
+  return std::make_unique<reduction>(system, participants, channels, fan_in);
 }
 
 contestant_ptr make_raw_caf(caf::actor_system& system, int participants,

@@ -1,6 +1,8 @@
 #include "bench/collective/contestants.hpp"
 #include "bench/collective/payload.hpp"
 
+#include "syncnorm/sync_relay.hpp"
+
 #include <malloc.h>
 
 #include <memory>
@@ -45,16 +47,19 @@ std::size_t bytes_in_use() {
 
 } // namespace
 
-double bytes_per_idle_slave(caf::actor_system& system, int slaves) {
-  auto master = spawn_sync_master<float_array, float_array>(
-      system, {.layer = "bench"}, scatter);
+double bytes_per_idle_slave(caf::actor_system& system, int slaves, int fan_in) {
+  const sync_options options{.layer = "bench", .fan_in = fan_in};
+  auto master = spawn_sync_master<float_array, float_array>(system, options,
+                                                            sum_of_payloads());
   std::vector<caf::actor> actors;
   actors.reserve(static_cast<std::size_t>(slaves));
   auto before = bytes_in_use();
+  sync_relays<float_array, float_array> relays{system, master, options,
+                                               slaves + 1, add};
   for (int i = 1; i <= slaves; ++i) {
     auto ready = std::make_shared<future_result<bool>>();
-    actors.push_back(
-        system.spawn<idle_slave>(master, i, detail::make_reply_slot(ready)));
+    actors.push_back(system.spawn<idle_slave>(relays.at(i), i,
+                                              detail::make_reply_slot(ready)));
     ready->get();
   }
   auto after = bytes_in_use();

@@ -142,7 +142,7 @@ void compare(collector& from, report& to) {
 void report_memory(caf::actor_system& system, report& to) {
   constexpr int slaves = 10'000;
   constexpr double limit = 4096;
-  auto bytes = bytes_per_idle_slave(system, slaves);
+  auto bytes = bytes_per_idle_slave(system, slaves, slaves + 1);
   to.add(row{fmt::format("memory of an idle slave, {} of them", slaves), bytes,
              limit, "bytes", bytes / limit, "<= 1", bytes <= limit});
 }

@@ -3,6 +3,7 @@
 #include "syncnorm/sync_master.hpp"
 
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace syncnorm::bench {
@@ -22,6 +23,21 @@ scatter(std::span<identified<float_array>> messages) {
   for (const auto& x : messages)
     replies.push_back({x.identifier, messages[0].message});
   return replies;
+}
+
+/// The sum of the payloads, for a master that relays may stand in front of.
+inline float_array add(std::span<identified<float_array>> parts) {
+  std::vector<identified<std::span<const float>>> views;
+  for (const auto& x : parts)
+    views.push_back({x.identifier, x.message.view()});
+  std::vector<float> sum(parts[0].message.size());
+  add_tree(std::move(views), std::span{sum});
+  return float_array{std::move(sum)};
+}
+
+/// Everybody gets the sum.
+inline sync_reduction<float_array, float_array> sum_of_payloads() {
+  return {.merge = add, .finish = [](float_array x) { return x; }};
 }
 
 } // namespace syncnorm::bench

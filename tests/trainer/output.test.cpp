@@ -204,6 +204,18 @@ TEST_CASE("a chart draws each series and leaves out what is not "
   CHECK(render_svg({{"empty", "x", "y", {}}}).ends_with("</svg>\n"));
 }
 
+TEST_CASE("a chart with powers of ten along y has 1, 10 and 100 at the same "
+          "distances, and leaves out zero") {
+  chart_panel panel{
+      "title", "x", "y", {{"a", {{0, 1}, {1, 10}, {2, 0}, {3, 100}}}}};
+  panel.log10_y = true;
+  auto svg = render_svg({panel});
+  CHECK(contains(svg, "64.0,272.0 190.7,154.0 444.0,36.0 "));
+  for (const auto* label : {">1<", ">10<", ">100<"})
+    CHECK(contains(svg, label));
+  CHECK_FALSE(contains(svg, "inf"));
+}
+
 TEST_CASE("the progress line says where the run stands") {
   progress_state state{3, 15, 832, 1437, 0.24713, 0.0832, 0.041};
   // 10000 samples a second, and 605 + 12 * 1437 samples to go.

@@ -69,8 +69,8 @@ public:
       for (const auto& point : series.points)
         if (is_drawn(point)) {
           x_.include(place(point.x));
-          y_.include(point.y - point.spread);
-          y_.include(point.y + point.spread);
+          y_.include(height(point.y - point.spread));
+          y_.include(height(point.y + point.spread));
         }
     x_.finish();
     y_.finish();
@@ -88,9 +88,14 @@ private:
     return panel_.log2_x ? std::log2(x) : x;
   }
 
+  [[nodiscard]] double height(double y) const {
+    return panel_.log10_y ? std::log10(y) : y;
+  }
+
   [[nodiscard]] bool is_drawn(const chart_point& point) const {
-    return std::isfinite(place(point.x)) && std::isfinite(point.y)
-           && std::isfinite(point.spread);
+    return std::isfinite(place(point.x))
+           && std::isfinite(height(point.y - point.spread))
+           && std::isfinite(height(point.y + point.spread));
   }
 
   void text(double x, double y, std::string_view anchor,
@@ -126,6 +131,22 @@ private:
       }
   }
 
+  void y_tick(double at, const std::string& label) {
+    line(x_.from, y_.pixel(at), x_.to, y_.pixel(at), "#ddd");
+    text(x_.from - 6, y_.pixel(at) + 4, "end", label);
+  }
+
+  void y_ticks() {
+    if (panel_.log10_y)
+      for (auto i = std::ceil(y_.low); i <= y_.high; ++i)
+        y_tick(i, fmt::format("{:g}", std::pow(10, i)));
+    else
+      for (int i = 0; i <= ticks; ++i) {
+        auto at = y_.low + (y_.high - y_.low) * i / ticks;
+        y_tick(at, fmt::format("{:.3g}", at));
+      }
+  }
+
   void frame() {
     auto middle = (x_.from + x_.to) / 2;
     text(middle, top - 16, "middle", panel_.title, R"( font-weight="bold")");
@@ -135,11 +156,7 @@ private:
     text(side, centre, "middle", panel_.y_label,
          fmt::format(R"x( transform="rotate(-90 {:.1f} {:.1f})")x", side,
                      centre));
-    for (int i = 0; i <= ticks; ++i) {
-      auto at = y_.low + (y_.high - y_.low) * i / ticks;
-      line(x_.from, y_.pixel(at), x_.to, y_.pixel(at), "#ddd");
-      text(x_.from - 6, y_.pixel(at) + 4, "end", fmt::format("{:.3g}", at));
-    }
+    y_ticks();
     line(x_.from, y_.from, x_.to, y_.from, "#444");
     x_ticks();
   }
@@ -152,10 +169,10 @@ private:
       if (!is_drawn(point))
         continue;
       auto x = x_.pixel(place(point.x));
-      points += fmt::format("{:.1f},{:.1f} ", x, y_.pixel(point.y));
+      points += fmt::format("{:.1f},{:.1f} ", x, y_.pixel(height(point.y)));
       if (point.spread > 0)
-        line(x, y_.pixel(point.y - point.spread), x,
-             y_.pixel(point.y + point.spread), colour);
+        line(x, y_.pixel(height(point.y - point.spread)), x,
+             y_.pixel(height(point.y + point.spread)), colour);
     }
     out_ += fmt::format(R"(<polyline points="{}" fill="none" stroke="{}" )"
                         R"(stroke-width="1.5"/>)"

@@ -25,6 +25,8 @@ struct chart_panel {
   std::vector<chart_series> series;
   /// Powers of two along x, instead of even steps.
   bool log2_x = false;
+  /// Powers of ten along y, instead of even steps.
+  bool log10_y = false;
 };
 
 /// The panels side by side as an SVG document. Points that are not finite are

@@ -1,0 +1,51 @@
+#pragma once
+
+#include "bench/network/messages.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace syncnorm::bench {
+
+/// Something that exchanges messages with other processes.
+class network_contestant {
+public:
+  network_contestant() = default;
+  network_contestant(const network_contestant&) = delete;
+  network_contestant& operator=(const network_contestant&) = delete;
+  virtual ~network_contestant() = default;
+
+  /// Does it that often. @throws std::runtime_error for a wrong answer.
+  virtual void run(std::int64_t times) = 0;
+};
+
+using network_contestant_ptr = std::unique_ptr<network_contestant>;
+
+/// Rounds of a master in this process, of which each of `peers` holds one
+/// replica and this process the owner: sums of ones.
+network_contestant_ptr make_rounds(caf::actor_system& system,
+                                   const std::vector<caf::actor>& peers,
+                                   std::size_t elements);
+
+/// One plain request to each of `peers`, all at once, and their answers.
+network_contestant_ptr make_requests(caf::actor_system& system,
+                                     const std::vector<caf::actor>& peers,
+                                     std::size_t elements);
+
+/// Small whole numbers, whose sum is exact in any order.
+std::vector<float> bulk_values(std::size_t elements);
+
+/// `values` to `peer` in chunks of so many elements, `window` of them on their
+/// way at a time.
+network_contestant_ptr make_chunks(caf::actor_system& system,
+                                   const caf::actor& peer,
+                                   std::span<const float> values,
+                                   std::size_t chunk, std::size_t window);
+
+/// The sum of the chunks that `peer` has got; it forgets them.
+double total_of(caf::actor_system& system, const caf::actor& peer);
+
+} // namespace syncnorm::bench

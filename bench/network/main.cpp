@@ -1,0 +1,136 @@
+// What rounds between several processes on one machine cost: against plain CAF
+// requests of the same bytes; large arrays against a plain TCP connection; and
+// the trainer in two processes against one. All in one run, in turn; before
+// anything is timed, what comes back is checked.
+
+#include "bench/network/contestants.hpp"
+#include "bench/network/peers.hpp"
+#include "bench/network/plain_tcp.hpp"
+#include "bench/network/trainers.hpp"
+#include "bench/support.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <exception>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using namespace syncnorm;
+using namespace syncnorm::bench;
+
+/// A row whose ratio should be `goal` or less.
+row at_most(double goal, std::string name, double ours, double theirs,
+            std::string unit) {
+  row result{std::move(name),
+             ours,
+             theirs,
+             std::move(unit),
+             ours / theirs,
+             fmt::format("<= {}", goal),
+             true};
+  result.met = result.ratio <= goal;
+  return result;
+}
+
+/// Each answer is checked by those who get it.
+void compare_rounds(caf::actor_system& system,
+                    const std::vector<caf::actor>& peers, const options& given,
+                    report& out) {
+  constexpr std::int64_t times = 500;
+  constexpr std::size_t channels = 256;
+  for (std::size_t others : {1U, 3U}) {
+    std::vector<caf::actor> some(
+        peers.begin(), peers.begin() + static_cast<std::ptrdiff_t>(others));
+    auto ours = make_rounds(system, some, 2 * channels);
+    auto theirs = make_requests(system, some, 2 * channels);
+    std::vector<candidate> candidates{
+        {fmt::format("round/{} processes", others + 1),
+         [&] { ours->run(times); }},
+        {fmt::format("requests/{} processes", others + 1),
+         [&] { theirs->run(times); }}};
+    auto taken = time_in_turn(candidates, given.rounds);
+    for (std::size_t i = 0; i < candidates.size(); ++i)
+      out.add(candidates[i].name, taken[i],
+              times * static_cast<std::int64_t>(others * channels * 16));
+    auto us = [&](const timing& t) { return t.median * 1e6 / times; };
+    out.add(at_most(
+        1.3,
+        fmt::format("round of {} processes / plain CAF requests", others + 1),
+        us(taken[0]), us(taken[1]), "us"));
+  }
+}
+
+struct chunking {
+  std::size_t elements;
+  /// Chunks on their way at a time.
+  std::size_t window;
+};
+
+/// 64 MiB, cut in different ways.
+void compare_bulk(caf::actor_system& system, const caf::actor& peer, int socket,
+                  const options& given, report& out) {
+  constexpr std::size_t mebi = std::size_t{1} << 20;
+  constexpr std::size_t elements = 16 * mebi;
+  const auto values = bulk_values(elements);
+  const chunking cuts[]{{mebi / 4, 16}, {mebi / 16, 32}, {elements, 1}};
+  std::vector<network_contestant_ptr> ours;
+  std::vector<candidate> candidates{
+      {"plain TCP", [&] { (void) send_plainly(socket, values, false); }}};
+  auto sum = send_plainly(socket, values, true);
+  for (const auto& cut : cuts) {
+    auto* one = ours.emplace_back(make_chunks(system, peer, values,
+                                              cut.elements, cut.window))
+                    .get();
+    one->run(1);
+    if (total_of(system, peer) != sum)
+      throw std::runtime_error{
+          "bench/network: chunks arrive as something else"};
+    candidates.push_back({fmt::format("{} KiB, {} at a time",
+                                      cut.elements * 4 / 1024, cut.window),
+                          [one] { one->run(1); }});
+  }
+  auto taken = time_in_turn(candidates, given.rounds);
+  auto rate = [&](std::size_t i) {
+    out.add("bulk/" + candidates[i].name, taken[i], elements * 4);
+    return elements * 4 / taken[i].median / 1e6;
+  };
+  auto plain = rate(0);
+  for (std::size_t i = 1; i < taken.size(); ++i) {
+    auto name = fmt::format("64 MiB: {} / plain TCP", candidates[i].name);
+    auto mine = rate(i);
+    out.add(i == 1 ? at_least(0.8, name, mine, plain, "MB/s", mine / plain)
+                   : reported(name, mine, plain, "MB/s", mine / plain));
+  }
+}
+
+int run(int argc, char** argv) {
+  detail::init_types<caf::id_block::syncnorm,
+                     caf::id_block::syncnorm_bench_network>();
+  auto given = parse_options(argc, argv);
+  peer_processes others{3};
+  network_config config;
+  caf::actor_system system{config};
+  auto peers = others.connect(system);
+  report out{"The network: several processes on 127.0.0.1", given};
+  compare_rounds(system, peers, given, out);
+  compare_bulk(system, peers[0], others.socket(), given, out);
+  compare_trainers(given, out);
+  out.finish();
+  return 0;
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& reason) {
+    std::fprintf(stderr, "%s\n", reason.what());
+    return 1;
+  }
+}

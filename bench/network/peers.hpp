@@ -1,0 +1,48 @@
+#pragma once
+
+#include "bench/network/messages.hpp"
+
+#include <cstdint>
+#include <vector>
+
+namespace syncnorm::bench {
+
+/// A configuration for all processes of the benchmark.
+struct network_config : caf::actor_system_config {
+  network_config();
+};
+
+/// Other processes on this machine. Each has an actor that
+/// - answers (echo_atom, float_array) with the same array,
+/// - takes part in rounds after (join_atom, master, identifier): sends arrays
+/// of
+///   ones of that many elements, until a round fails,
+/// - keeps what comes with (chunk_atom, index, float_array), and answers its
+///   size,
+/// - answers (total_atom) with the sum of what it has kept, and forgets it.
+/// On its socket, each reads as many floats as the eight bytes before them say,
+/// and answers with their sum, or for a negative number with the last one.
+class peer_processes {
+public:
+  /// Call it before this process has threads. @throws std::runtime_error.
+  explicit peer_processes(int count);
+
+  peer_processes(const peer_processes&) = delete;
+  peer_processes& operator=(const peer_processes&) = delete;
+
+  /// Ends them.
+  ~peer_processes();
+
+  /// Connects to their actors.
+  [[nodiscard]] std::vector<caf::actor> connect(caf::actor_system& system);
+
+  /// A plain TCP connection to the first of them.
+  [[nodiscard]] int socket() const;
+
+private:
+  struct process;
+
+  std::vector<process> processes_;
+};
+
+} // namespace syncnorm::bench
