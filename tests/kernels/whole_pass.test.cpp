@@ -259,6 +259,23 @@ TEST_CASE("a backward pass in one call sets sums and gradients") {
   });
 }
 
+TEST_CASE("passes whose outputs are too large for the caches are the same") {
+  // 20 MiB and more are written past the caches, also channel by channel.
+  tensor_shape shape{2, 40, 35'000};
+  for (auto format : all_formats) {
+    layout_case one{{dtype::float64, shape, format, 40 * 35'000 + 5, {}}, 3};
+    INFO(describe(one.layout));
+    layer it{one};
+    it.forward({}, {}, it.y.view());
+    CHECK(wrong_statistics(it) == 0);
+    CHECK(wrong_outputs(it, it.x.get(), it.y.get(), false) == 0);
+    it.backward({}, nullptr, it.dx.view());
+    CHECK(wrong_sums(it, it.dy.get()) == 0);
+    CHECK(wrong_gradients(it, it.dy.get(), it.dx.get()) == 0);
+    CHECK(it.guards_intact());
+  }
+}
+
 TEST_CASE("both passes in one call work in place") {
   for_each_pass([](const layout_case& one) {
     layer apart{one};
