@@ -248,8 +248,10 @@ public:
           return times[i].median * 1e3;
       throw std::out_of_range{std::string{name}};
     };
-    if (layout_.type == dtype::float32)
+    if (layout_.type == dtype::float32) {
       against_memory(out, of);
+      against_least_bytes(out, of);
+    }
     against_peers(out, of);
   }
 
@@ -292,6 +294,26 @@ private:
     add("normalize / copy", 0.85, of("normalize"), copy);
     // Reads dy and x; then reads both again and writes dx.
     add("backward / its bytes", 0.8, of("backward"), 3 * read + copy);
+  }
+
+  /// What memory allows at best: each tensor is read or written once a pass, x
+  /// and y forward, dy, x and dx backward. A tensor that no cache holds between
+  /// the two halves of a pass is read twice, which makes eight tensors of five.
+  template <class Of>
+  void against_least_bytes(report& out, const Of& of) {
+    auto read = of("read");
+    auto copy = std::min({of("memcpy"), of("copy"), of("copy streamed")});
+    auto least = 2 * copy + read;
+    auto add = [&](const char* what, double ours, double theirs) {
+      out.add(reported(name_ + " " + what, ours, theirs, "ms", theirs / ours));
+    };
+    auto whole = of("whole forward") + of("whole backward");
+    add("forward + backward / 5 tensors", whole, least);
+    add("forward + backward / 8 tensors", whole, least + 3 * read);
+    add("5 tensors / libtorch", least,
+        of("libtorch forward") + of("libtorch backward"));
+    add("5 tensors / oneDNN", least,
+        of("oneDNN forward") + of("oneDNN backward"));
   }
 
   template <class Of>

@@ -20,6 +20,10 @@ namespace syncnorm {
 /// channels of each spatial element do. Samples may lie apart. A size of 1 may
 /// have any stride. Where both formats fit, channels-first is returned.
 ///
+/// This is the tensor of DLPack before 1.0, which libtorch and others hand over
+/// unless asked for the versioned one: it has no flag for memory that is only
+/// to be read, so that the caller must know.
+///
 /// Memory of `kDLCPU` and `kDLCUDAHost` is `cpu`, of `kDLCUDA` and
 /// `kDLCUDAManaged` `cuda:device_id`. Types are `kDLFloat` of 16, 32 and 64
 /// bits and `kDLBfloat` of 16 bits, one lane.
