@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <limits>
+#include <utility>
 
 namespace syncnorm {
 
@@ -15,6 +16,11 @@ constexpr auto max_bytes = std::numeric_limits<std::int64_t>::max();
 
 bool known(dtype type) {
   return type <= dtype::bfloat16;
+}
+
+bool is_array(const void* data, dtype type) {
+  return data != nullptr
+         && reinterpret_cast<std::uintptr_t>(data) % size_of(type) == 0;
 }
 
 /// Whether the last sample ends within 2^63 - 1 bytes of the first element.
@@ -183,8 +189,10 @@ void call_check::moments(std::string_view argument,
   memory(argument, view.where);
   if (view.count == 0)
     return;
-  array(fmt::format("{}.mean", argument), view.mean, view.type);
-  array(fmt::format("{}.m2", argument), view.m2, view.type);
+  // A name that is not needed would be memory for nothing.
+  for (auto [data, field] : {std::pair{view.mean, "mean"}, {view.m2, "m2"}})
+    if (!is_array(data, view.type))
+      array(fmt::format("{}.{}", argument, field), data, view.type);
 }
 
 void call_check::memory(std::string_view argument, const device& where) const {
