@@ -192,18 +192,20 @@ batch_norm_reply finish_online(const batch_norm_message& batch) {
   const auto& update = batch.update;
   auto channels = batch.channels;
   std::vector<double> seen(update.running.begin(), update.running.end());
-  auto view_of = [channels](std::int64_t n, double* values) {
-    return moments_view{n,        values,         values + channels,
-                        channels, dtype::float64, {}};
-  };
-  auto total = view_of(update.num_elements_tracked, seen.data());
+  moments_view total{update.num_elements_tracked,
+                     seen.data(),
+                     seen.data() + channels,
+                     channels,
+                     dtype::float64,
+                     {}};
   if (batch.count != 0) {
-    std::vector<double> more(batch.values.begin(), batch.values.end());
-    std::array<const_moments_view, 2> parts{total,
-                                            view_of(batch.count, more.data())};
+    const auto* more = batch.values.data();
+    std::array<const_moments_view, 2> parts{
+        total, const_moments_view{batch.count, more, more + channels, channels,
+                                  dtype::float64, device{}}};
     merge_moments({}, parts, total);
   }
-  std::vector<double> values(seen);
+  std::vector<double> values(2 * std::size_t(channels));
   finalize_moments({}, total, {.eps = update.eps, .mode = update.mode},
                    values.data(), values.data() + channels, {});
   return {total.count, double_array{std::move(values)},

@@ -1,14 +1,12 @@
 #include "syncnorm/batch_norm_replica.hpp"
 
 #include "syncnorm/batch_norm.hpp"
-#include "syncnorm/batch_norm_master.hpp"
 #include "syncnorm/error.hpp"
 #include "syncnorm/moments.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <type_traits>
 #include <utility>
 
@@ -24,12 +22,6 @@ std::string to_text(const tensor_shape& shape) {
 void append(std::vector<named_array>& to, const char* name, channel_array& x) {
   if (!x.empty())
     std::visit([&](auto values) { to.push_back({name, values}); }, x.view());
-}
-
-/// The reply to a replica that is the only one.
-batch_norm_reply answer_alone(batch_norm_message message) {
-  std::array messages{identified<batch_norm_message>{0, std::move(message)}};
-  return merge_round(messages);
 }
 
 const void* data_or_null(const channel_array& x) {
@@ -116,9 +108,10 @@ statistics_update batch_norm_replica::make_update() const {
     result.running = device_->array(detail::device_share::running);
     return result;
   }
-  auto running = running_mean_.widened();
-  auto spread = (options_.online ? running_m2_ : running_var_).widened();
-  running.insert(running.end(), spread.begin(), spread.end());
+  std::vector<double> running;
+  running.reserve(2 * channels());
+  running_mean_.append_to(running);
+  (options_.online ? running_m2_ : running_var_).append_to(running);
   result.online = options_.online;
   result.running = double_array{std::move(running)};
   result.num_elements_tracked = num_elements_tracked_;
@@ -203,56 +196,17 @@ workspace batch_norm_replica::scratch(std::size_t bytes) {
   return {scratch_.data(), scratch_.size()};
 }
 
-batch_norm_tape batch_norm_replica::running_tape() {
-  batch_norm_tape tape;
-  tape.source_ = batch_norm_tape::source::running;
-  if (device_) {
-    tape.on_device_ = device_->running_tape();
-    return tape;
-  }
-  auto mean = running_mean_.widened();
-  auto spread = (options_.online ? running_m2_ : running_var_).widened();
-  // One element's M2 is its variance.
-  std::int64_t count = 1;
-  if (num_elements_tracked_ != 0)
-    count = num_elements_tracked_;
-  else if (options_.online)
-    std::ranges::fill(spread, 1.0);
-  finalize_moments({},
-                   {count, mean.data(), spread.data(), options_.channels,
-                    dtype::float64, device{}},
-                   {options_.eps, options_.mode, 0}, mean.data(), spread.data(),
-                   {});
-  tape.mean_ = {options_.type, channels()};
-  tape.inv_std_ = {options_.type, channels()};
-  tape.mean_.assign(mean);
-  tape.inv_std_.assign(spread);
-  return tape;
-}
-
-batch_norm_tape batch_norm_replica::forward_alone(const const_tensor_view& x,
-                                                  const tensor_view& y) {
-  if (exchanges() || running_mean_.empty()) {
-    auto tape = end_forward(answer_alone(begin_forward(x, y)), x, y);
-    if (!options_.online)
-      tape.source_ = batch_norm_tape::source::this_replica;
-    return tape;
-  }
-  require("forward", "x", x);
-  require_like("forward", "y", y, x);
-  bring_to_device();
-  auto tape = running_tape();
-  if (device_)
-    device_->normalize(x, tape.on_device_, y);
-  else
-    normalize(run(), x, parameters(tape), y);
-  return tape;
-}
-
 batch_norm_message batch_norm_replica::begin_forward(const const_tensor_view& x,
                                                      const tensor_view& y) {
   require("forward", "x", x);
   require_like("forward", "y", y, x);
+  auto message = measure(x);
+  add_update(message);
+  return message;
+}
+
+batch_norm_message batch_norm_replica::measure(const const_tensor_view& x) {
+  require("forward", "x", x);
   bring_to_device();
   batch_norm_message message;
   message.mode = round_mode::forward;
@@ -262,8 +216,11 @@ batch_norm_message batch_norm_replica::begin_forward(const const_tensor_view& x,
     message.values = device_->moments(x, message.count);
   else
     message.values = moments_on_host(x, message.count);
-  message.update = make_update();
   return message;
+}
+
+void batch_norm_replica::add_update(batch_norm_message& message) const {
+  message.update = make_update();
 }
 
 double_array batch_norm_replica::moments_on_host(const const_tensor_view& x,
@@ -283,23 +240,36 @@ double_array batch_norm_replica::moments_on_host(const const_tensor_view& x,
 batch_norm_tape batch_norm_replica::end_forward(const batch_norm_reply& reply,
                                                 const const_tensor_view& x,
                                                 const tensor_view& y) {
+  auto tape = accept(reply);
+  apply(tape, x, y);
+  return tape;
+}
+
+batch_norm_tape batch_norm_replica::accept(const batch_norm_reply& reply) {
   batch_norm_tape tape;
   tape.source_ = options_.online ? batch_norm_tape::source::running
                                  : batch_norm_tape::source::all_replicas;
   tape.count_ = reply.count;
   if (device_) {
     tape.on_device_ = device_->receive(reply.values);
-    device_->normalize(x, tape.on_device_, y);
   } else {
     tape.mean_ = {options_.type, channels()};
     tape.inv_std_ = {options_.type, channels()};
     tape.mean_.assign(reply.values.view().first(channels()));
     tape.inv_std_.assign(reply.values.view().last(channels()));
-    normalize(run(), x, parameters(tape), y);
   }
   take_over(reply);
   device_is_newer_ = true;
   return tape;
+}
+
+void batch_norm_replica::apply(const batch_norm_tape& tape,
+                               const const_tensor_view& x,
+                               const tensor_view& y) {
+  if (device_)
+    device_->normalize(x, tape.on_device_, y);
+  else
+    normalize(run(), x, parameters(tape), y);
 }
 
 // -- backward -----------------------------------------------------------------
@@ -360,20 +330,6 @@ void batch_norm_replica::end_backward(const batch_norm_reply& reply,
                  {sum_dy.data(), sum_dy_xmu.data(), reply.count}, nullptr, dx);
   weight_gradient_.add(pending_weight_);
   bias_gradient_.add(pending_bias_);
-}
-
-void batch_norm_replica::backward_alone(const const_tensor_view& x,
-                                        const const_tensor_view& dy,
-                                        const batch_norm_tape& tape,
-                                        const tensor_view& dx) {
-  auto message = begin_backward(x, dy, tape, dx);
-  if (tape.source_ != batch_norm_tape::source::running)
-    return end_backward(answer_alone(std::move(message)), x, dy, tape, dx);
-  // The statistics are constants: nothing flows back through them.
-  batch_norm_reply nothing;
-  nothing.count = message.count;
-  nothing.values = double_array{std::vector<double>(2 * channels())};
-  end_backward(nothing, x, dy, tape, dx);
 }
 
 } // namespace syncnorm

@@ -1,15 +1,13 @@
 #include "syncnorm/detail/batch_norm_slave.hpp"
 
+#include "syncnorm/detail/run_woken_here.hpp"
 #include "syncnorm/error.hpp"
 #include "syncnorm/sync_master.hpp"
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
-#include <cmath>
 #include <exception>
-#include <type_traits>
 #include <utility>
 
 namespace syncnorm::detail {
@@ -107,15 +105,47 @@ void batch_norm_slave::push(job x) {
 }
 
 void batch_norm_slave::next() {
-  while (!current_ && !jobs_.empty()) {
-    auto at = std::move(jobs_.front());
-    jobs_.pop_front();
-    try {
-      std::visit([&](auto& x) { start(at, x); }, *at);
-    } catch (const std::exception& x) {
-      refuse(*at, x);
-    }
+  while (!current_ && !jobs_.empty())
+    start_next();
+  look_ahead();
+}
+
+void batch_norm_slave::start_next() {
+  auto at = std::move(jobs_.front());
+  jobs_.pop_front();
+  try {
+    std::visit([&](auto& x) { start(at, x); }, *at);
+  } catch (const std::exception& x) {
+    refuse(*at, x);
   }
+}
+
+batch_norm_slave::forward_job* batch_norm_slave::next_forward() const {
+  if (on_device() || jobs_.empty() || !replica_->exchanges())
+    return nullptr;
+  return std::get_if<forward_job>(jobs_.front().get());
+}
+
+void batch_norm_slave::look_ahead() {
+  auto* x = next_forward();
+  if (!current_ || x == nullptr || x->measured)
+    return;
+  try {
+    x->measured = replica_->measure(x->x.view());
+  } catch (const std::exception&) {
+    // Refused when its turn has come.
+  }
+}
+
+void batch_norm_slave::start_ahead() {
+  auto* x = next_forward();
+  if (!current_ && x != nullptr && x->measured)
+    start_next();
+}
+
+tensor_memory batch_norm_slave::make_output(const tensor_layout& layout) {
+  return on_device() ? tensor_memory{layout, replica_->stream()}
+                     : pool_.take(layout);
 }
 
 void batch_norm_slave::drop(job& x, const caf::error& reason) {
@@ -134,36 +164,52 @@ void batch_norm_slave::refuse(job& x, const std::exception& reason) {
 }
 
 void batch_norm_slave::start(const job_ptr& at, forward_job& x) {
-  tensor_memory y{x.x.view().layout(), replica_->stream()};
+  auto y = make_output(x.x.view().layout());
   x.memory = hold({x.x, y.share()});
-  if (!replica_->exchanges())
+  if (!replica_->exchanges() || !role_.master)
     return finish(at, y, replica_->forward_alone(x.x.view(), y.view()));
-  exchange(at, replica_->begin_forward(x.x.view(), y.view()),
+  auto message =
+      x.measured ? std::move(*x.measured) : replica_->measure(x.x.view());
+  replica_->add_update(message);
+  exchange(at, std::move(message),
            [this, at, y](const batch_norm_reply& reply) {
-             auto& self = std::get<forward_job>(*at);
-             finish(at, y,
-                    replica_->end_forward(reply, self.x.view(), y.view()));
+             end_forward(at, reply, y);
            });
+}
+
+void batch_norm_slave::end_forward(const job_ptr& at,
+                                   const batch_norm_reply& reply,
+                                   const tensor_memory& y) {
+  auto tape = replica_->accept(reply);
+  start_ahead();
+  replica_->apply(tape, std::get<forward_job>(*at).x.view(), y.view());
+  finish(at, y, std::move(tape));
 }
 
 void batch_norm_slave::finish(const job_ptr& at, const tensor_memory& y,
                               batch_norm_tape tape) {
   auto trains = replica_->is_training() && !replica_->options().online;
-  when_done(std::get<forward_job>(*at).memory,
-            [this, at, y, trains,
-             tape = std::move(tape)](const caf::error& reason) mutable {
-              auto& x = std::get<forward_job>(*at);
-              if (reason != caf::none) {
-                x.promise.deliver(reason);
-                return;
-              }
-              std::uint64_t ticket = 0;
-              if (trains) {
-                ticket = ++last_ticket_;
-                kept_.emplace(ticket, kept{std::move(x.x), std::move(tape)});
-              }
-              x.promise.deliver(y.share(), ticket);
-            });
+  auto& x = std::get<forward_job>(*at);
+  if (!on_device())
+    return answer(x, y, std::move(tape), trains);
+  when_done(x.memory, [this, at, y, trains, tape = std::move(tape)](
+                          const caf::error& reason) mutable {
+    auto& mine = std::get<forward_job>(*at);
+    if (reason != caf::none)
+      mine.promise.deliver(reason);
+    else
+      answer(mine, y, std::move(tape), trains);
+  });
+}
+
+void batch_norm_slave::answer(forward_job& x, const tensor_memory& y,
+                              batch_norm_tape tape, bool trains) {
+  std::uint64_t ticket = 0;
+  if (trains) {
+    ticket = ++last_ticket_;
+    kept_.emplace(ticket, kept{std::move(x.x), std::move(tape)});
+  }
+  x.promise.deliver(y.share(), ticket);
 }
 
 void batch_norm_slave::start(const job_ptr& at, backward_job& x) {
@@ -173,7 +219,7 @@ void batch_norm_slave::start(const job_ptr& at, backward_job& x) {
                 fmt::format("layer {}: backward: ticket: expected that of a "
                             "forward pass in training, got {}",
                             replica_->options().name, x.ticket)};
-  tensor_memory dx{x.dy.view().layout(), replica_->stream()};
+  auto dx = make_output(x.dy.view().layout());
   const auto& pass = i->second;
   x.memory = hold({pass.x, x.dy, dx.share()});
   if (!batch_norm_replica::exchanges(pass.tape)) {
@@ -212,48 +258,64 @@ void batch_norm_slave::exchange(const job_ptr& at, batch_norm_message message,
     std::array messages{identified<batch_norm_message>{0, std::move(message)}};
     return done(merge_round(messages));
   }
-  if (host_only_ && message.values.on_device())
-    contribute_from_host(message, done);
-  else
-    contribute(std::move(message), std::move(done));
   current_ = at;
+  sent_ = std::move(message);
+  done_ = std::move(done);
+  try {
+    contribute();
+  } catch (const std::exception&) {
+    current_ = nullptr;
+    throw;
+  }
 }
 
-void batch_norm_slave::contribute(batch_norm_message message, on_reply done) {
-  auto go_on = [this, message, done](const batch_norm_reply& reply) {
-    if (!reply.resend)
-      return leave_exchange([&] { done(reply); });
-    host_only_ = true;
-    try {
-      if (message.values.on_device())
-        contribute_from_host(message, done);
-      else
-        contribute(message, done);
-    } catch (const std::exception&) {
-      leave_exchange([] { throw; });
-    }
-  };
-  auto stop = [this](const caf::error& reason) {
-    if (auto mine = std::exchange(current_, nullptr))
-      drop(*mine, reason);
-    next();
-  };
-  if (role_.copy_id == 0)
-    run_master(this, role_.master, std::move(message)).then(go_on, stop);
+void batch_norm_slave::contribute() {
+  if (host_only_ && sent_.values.on_device())
+    contribute_from_host();
   else
-    pipe_->run_slave(this, std::move(message)).then(go_on, stop);
+    contribute(sent_);
 }
 
-void batch_norm_slave::contribute_from_host(const batch_norm_message& message,
-                                            const on_reply& done) {
-  auto copy =
-      std::make_shared<host_message>(message, std::exchange(pinned_, {}));
-  when_done(copy->work(), [this, copy, done](const caf::error& reason) {
+void batch_norm_slave::contribute(const batch_norm_message& message) {
+  auto taken = [this](const batch_norm_reply& reply) { go_on(reply); };
+  auto failed = [this](const caf::error& reason) { stop(reason); };
+  run_woken_here here{this};
+  if (role_.copy_id != 0)
+    return pipe_->run_slave(this, message).then(taken, failed);
+  has_led_ = true;
+  run_master(this, role_.master, message).then(taken, failed);
+}
+
+void batch_norm_slave::go_on(const batch_norm_reply& reply) {
+  if (!reply.resend) {
+    // Another pass may begin before this one is done.
+    auto done = std::exchange(done_, nullptr);
+    sent_ = {};
+    return leave_exchange([&] { done(reply); });
+  }
+  host_only_ = true;
+  try {
+    contribute();
+  } catch (const std::exception&) {
+    leave_exchange([] { throw; });
+  }
+}
+
+void batch_norm_slave::stop(const caf::error& reason) {
+  done_ = nullptr;
+  sent_ = {};
+  if (auto mine = std::exchange(current_, nullptr))
+    drop(*mine, reason);
+  next();
+}
+
+void batch_norm_slave::contribute_from_host() {
+  auto copy = std::make_shared<host_message>(sent_, std::exchange(pinned_, {}));
+  when_done(copy->work(), [this, copy](const caf::error& reason) {
     if (reason == caf::none)
-      return contribute(copy->finish(pinned_), done);
-    if (auto mine = std::exchange(current_, nullptr))
-      drop(*mine, reason);
-    next();
+      contribute(copy->finish(pinned_));
+    else
+      stop(reason);
   });
 }
 
@@ -326,6 +388,9 @@ void batch_norm_slave::work_ended(std::uint64_t ticket,
 void batch_norm_slave::give_up(const std::string& why) {
   if (pipe_)
     pipe_->give_up(this, why);
+  else if (role_.master && has_led_)
+    // The master knows its owner by now.
+    detail::send(this, role_.master, give_up_atom_v, round_tag{}, why);
   else if (role_.master)
     detail::anon_send(role_.master, give_up_atom_v, round_tag{}, why);
 }

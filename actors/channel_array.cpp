@@ -66,6 +66,14 @@ std::vector<double> channel_array::widened() const {
       values_);
 }
 
+void channel_array::append_to(std::vector<double>& values) const {
+  std::visit(
+      [&values](const auto& x) {
+        values.insert(values.end(), x.begin(), x.end());
+      },
+      values_);
+}
+
 std::variant<std::span<float>, std::span<double>> channel_array::view() {
   using result = std::variant<std::span<float>, std::span<double>>;
   return std::visit([](auto& x) -> result { return std::span{x}; }, values_);

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace syncnorm {
 
@@ -52,9 +53,18 @@ tensor_memory::tensor_memory(tensor_layout layout,
     layout.where = stream.where();
     bytes_ = {memory, memory->data()};
   } else {
-    bytes_ = std::make_shared_for_overwrite<std::byte[]>(bytes_of(layout));
+    bytes_ = std::make_shared_for_overwrite<cache_line[]>(lines_for(layout));
   }
   view_ = {bytes_.get(), layout};
+}
+
+tensor_memory::tensor_memory(tensor_layout layout,
+                             std::shared_ptr<cache_line[]> lines)
+    : bytes_{std::move(lines)},
+      view_{bytes_.get(), without_gaps(layout)} {}
+
+std::size_t tensor_memory::lines_for(const tensor_layout& layout) {
+  return bytes_of(layout) / sizeof(cache_line) + 1;
 }
 
 namespace detail {

@@ -346,7 +346,7 @@ int run(int argc, char** argv) {
   report out{"A pipeline of slave actors, online standardization of 64 float32 "
              "features",
              given};
-  for (std::int64_t kibibytes : {64, 256, 1024})
+  for (std::int64_t kibibytes : {64, 256, 1024, 4096})
     compare_throughput(system, given, out, kibibytes);
   compare_actor_path(system, given, out);
   out.finish();

@@ -49,9 +49,11 @@ void source::produce() {
 // end: credit
 
 batch source::read_batch() {
+  // begin: memory
   std::array sizes{options_.batch_size, reader_->features()};
   auto layout = syncnorm::make_layout(syncnorm::dtype::float32, sizes);
-  syncnorm::tensor_memory memory{layout};
+  auto memory = pool_.take(layout);
+  // end: memory
   auto* row = static_cast<float*>(memory.view().data());
   auto width = static_cast<std::size_t>(reader_->features());
   std::int64_t records = 0;

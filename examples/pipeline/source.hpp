@@ -3,6 +3,8 @@
 #include "messages.hpp"
 #include "records.hpp"
 
+#include <syncnorm/tensor_pool.hpp>
+
 #include <cstdint>
 #include <memory>
 
@@ -33,6 +35,7 @@ private:
 
   std::shared_ptr<record_reader> reader_;
   source_options options_;
+  syncnorm::tensor_pool pool_;
   stage_actor next_;
   std::uint64_t on_their_way_ = 0;
   totals totals_;

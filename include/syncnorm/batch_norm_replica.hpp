@@ -158,10 +158,26 @@ public:
   [[nodiscard]] batch_norm_message begin_forward(const const_tensor_view& x,
                                                  const tensor_view& y);
 
+  /// The first half in two: the moments of x alone, which a replica on the CPU
+  /// may take while another pass is between its halves, ...
+  /// @throws error as `forward_alone`.
+  [[nodiscard]] batch_norm_message measure(const const_tensor_view& x);
+
+  /// ... and what depends on the passes before it.
+  void add_update(batch_norm_message& message) const;
+
   /// The second half: sets y, takes over the running statistics and the number
   /// of batches.
   batch_norm_tape end_forward(const batch_norm_reply& reply,
                               const const_tensor_view& x, const tensor_view& y);
+
+  /// The second half in two: everything but y, so that the next pass may begin,
+  /// ...
+  [[nodiscard]] batch_norm_tape accept(const batch_norm_reply& reply);
+
+  /// ... and y, for the x that was measured.
+  void apply(const batch_norm_tape& tape, const const_tensor_view& x,
+             const tensor_view& y);
 
   // -- backward ---------------------------------------------------------------
 
@@ -208,6 +224,7 @@ private:
   [[nodiscard]] statistics_update make_update() const;
   void take_over(const batch_norm_reply& reply);
   [[nodiscard]] batch_norm_tape running_tape();
+  [[nodiscard]] batch_norm_tape learn_alone(const const_tensor_view& x);
   [[nodiscard]] double_array moments_on_host(const const_tensor_view& x,
                                              std::int64_t& count);
   [[nodiscard]] double_array sums_on_host(const const_tensor_view& x,
@@ -252,6 +269,8 @@ private:
   channel_array pending_weight_;
   channel_array pending_bias_;
   std::vector<std::byte> scratch_;
+  /// Online: mean and M2 of a batch.
+  std::vector<double> batch_;
 };
 
 } // namespace syncnorm

@@ -53,6 +53,9 @@ public:
   /// The elements as float64; nothing is lost.
   [[nodiscard]] std::vector<double> widened() const;
 
+  /// Appends the elements as float64.
+  void append_to(std::vector<double>& values) const;
+
   /// The elements in their type, for those who know it.
   [[nodiscard]] std::variant<std::span<float>, std::span<double>> view();
 

@@ -118,11 +118,12 @@ private:
 };
 
 /// Memory for a tensor that is still to be written, to become a `shared_tensor`
-/// then.
+/// then. For many tensors that follow each other see `tensor_pool`.
 class tensor_memory {
 public:
-  /// As `layout`, but with samples without gaps. In host memory, or, given a
-  /// stream, in that of its device from here on in the stream.
+  /// As `layout`, but with samples without gaps. In host memory, aligned to 64
+  /// bytes, or, given a stream, in that of its device from here on in the
+  /// stream.
   explicit tensor_memory(tensor_layout layout,
                          const device_stream& stream = {});
 
@@ -137,6 +138,18 @@ public:
   }
 
 private:
+  friend class tensor_pool;
+
+  struct alignas(64) cache_line {
+    std::byte bytes[64];
+  };
+
+  /// How many of them a tensor in host memory takes.
+  [[nodiscard]] static std::size_t lines_for(const tensor_layout& layout);
+
+  /// In host memory that `lines` keeps.
+  tensor_memory(tensor_layout layout, std::shared_ptr<cache_line[]> lines);
+
   std::shared_ptr<void> bytes_;
   tensor_view view_;
 };

@@ -192,6 +192,38 @@ TEST_CASE_FIXTURE(layer_fixture, "slave actors answer as one device on the "
     CHECK(c.read_state(*stage, "num_batches_tracked")[0] == micro_batches);
 }
 
+TEST_CASE_FIXTURE(layer_fixture,
+                  "a wrong x that waits behind others is refused "
+                  "in its turn, and they are answered") {
+  auto net = make_stages(system, float64_options, 2);
+  execute_replication_callbacks(net);
+  std::mt19937 random{1};
+  client c{system};
+  auto wide = float64_options;
+  wide.channels = 4;
+  constexpr std::size_t good = 3;
+  std::vector<std::vector<tensor>> xs;
+  std::vector<std::vector<decltype(c.forward(*net[0], {}))>> pending(2);
+  for (std::size_t m = 0; m <= good; ++m) {
+    xs.push_back({make_tensor(m < good ? float64_options : wide, 2, random),
+                  make_tensor(float64_options, 3, random)});
+    for (std::size_t r = 0; r < 2; ++r)
+      pending[r].push_back(c.forward(*net[r], xs[m][r]));
+  }
+  for (std::size_t m = 0; m < good; ++m) {
+    expectation want{float64_options, xs[m], xs[m]};
+    for (std::size_t r = 0; r < 2; ++r)
+      check_near(c.await_forward(std::move(pending[r][m])).value, want.y[r]);
+  }
+  auto reason = [&](std::size_t r) {
+    return c.await_forward(std::move(pending[r][good])).reason;
+  };
+  auto mine = reason(0);
+  CHECK_MESSAGE(code_of(mine) == errc::shape_mismatch, describe(mine));
+  auto others = reason(1);
+  CHECK_MESSAGE(code_of(others) == errc::participant_failed, describe(others));
+}
+
 TEST_CASE_FIXTURE(layer_fixture, "many more slave actors than workers wait for "
                                  "each other: none blocks its worker") {
   auto copies = 8 * std::max(4U, std::thread::hardware_concurrency());

@@ -35,12 +35,30 @@ void* operator new(std::size_t size) {
   return block;
 }
 
+// The memory of tensors is aligned.
+void* operator new(std::size_t size, std::align_val_t alignment) {
+  auto unit = static_cast<std::size_t>(alignment);
+  auto* block = std::aligned_alloc(unit, (size + unit - 1) / unit * unit);
+  if (block == nullptr)
+    throw std::bad_alloc{};
+  live += static_cast<std::int64_t>(malloc_usable_size(block));
+  return block;
+}
+
 void operator delete(void* block) noexcept {
   live -= static_cast<std::int64_t>(malloc_usable_size(block));
   std::free(block);
 }
 
 void operator delete(void* block, std::size_t) noexcept {
+  operator delete(block);
+}
+
+void operator delete(void* block, std::align_val_t) noexcept {
+  operator delete(block);
+}
+
+void operator delete(void* block, std::size_t, std::align_val_t) noexcept {
   operator delete(block);
 }
 

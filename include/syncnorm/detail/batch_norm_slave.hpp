@@ -6,6 +6,7 @@
 #include "syncnorm/detail/stream_waiter.hpp"
 #include "syncnorm/future_result.hpp"
 #include "syncnorm/slave_pipe.hpp"
+#include "syncnorm/tensor_pool.hpp"
 
 #include <cstdint>
 #include <deque>
@@ -52,6 +53,8 @@ private:
     caf::typed_response_promise<shared_tensor, std::uint64_t> promise;
     /// On a device: what its kernels use.
     std::shared_ptr<const void> memory{};
+    /// The moments of x, if they were taken ahead.
+    std::optional<batch_norm_message> measured{};
   };
 
   struct backward_job {
@@ -75,20 +78,37 @@ private:
   // One pass at a time: the master expects a replica's rounds in order.
   void push(job x);
   void next();
+  void start_next();
   void start(const job_ptr& at, forward_job& x);
   void start(const job_ptr& at, backward_job& x);
+  void end_forward(const job_ptr& at, const batch_norm_reply& reply,
+                   const tensor_memory& y);
   void finish(const job_ptr& at, const tensor_memory& y, batch_norm_tape tape);
+  void answer(forward_job& x, const tensor_memory& y, batch_norm_tape tape,
+              bool trains);
   void finish_backward(const job_ptr& at, const tensor_memory& dx);
   void refuse(job& x, const std::exception& reason);
   void drop(job& x, const caf::error& reason);
+
+  // On the CPU: while one pass waits for the other copies, the moments of the
+  // pass behind it are taken; and its round begins before this pass's y is
+  // made. So no time is lost on the way to the master and back.
+  void look_ahead();
+  void start_ahead();
+  [[nodiscard]] forward_job* next_forward() const;
+
+  /// Memory for y or dx.
+  [[nodiscard]] tensor_memory make_output(const tensor_layout& layout);
 
   using on_reply = std::function<void(const batch_norm_reply&)>;
 
   /// Sends `message` into the next round; goes on with `done(reply)`.
   void exchange(const job_ptr& at, batch_norm_message message, on_reply done);
-  void contribute(batch_norm_message message, on_reply done);
-  void contribute_from_host(const batch_norm_message& message,
-                            const on_reply& done);
+  void contribute();
+  void contribute(const batch_norm_message& message);
+  void contribute_from_host();
+  void go_on(const batch_norm_reply& reply);
+  void stop(const caf::error& reason);
   /// Ends the exchange of the current pass, and begins the next.
   template <class F>
   void leave_exchange(F f);
@@ -133,9 +153,15 @@ private:
   slave_role role_;
   std::optional<slave_pipe<batch_norm_message, batch_norm_reply>> pipe_;
 
+  tensor_pool pool_;
   std::deque<job_ptr> jobs_;
-  /// The pass that waits for the other copies.
+  /// The pass that waits for the other copies, what it has sent, and what is to
+  /// be done with the reply.
   job_ptr current_;
+  batch_norm_message sent_;
+  on_reply done_;
+  /// Copy 0's has sent a message into a round.
+  bool has_led_ = false;
   std::uint64_t last_ticket_ = 0;
   std::map<std::uint64_t, kept> kept_;
 

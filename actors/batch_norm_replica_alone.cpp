@@ -1,0 +1,119 @@
+// The passes of a replica that is the only one, or that needs no other.
+
+#include "syncnorm/batch_norm.hpp"
+#include "syncnorm/batch_norm_master.hpp"
+#include "syncnorm/batch_norm_replica.hpp"
+#include "syncnorm/moments.hpp"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+#include <vector>
+
+namespace syncnorm {
+
+namespace {
+
+/// The reply to a replica that is the only one.
+batch_norm_reply answer_alone(batch_norm_message message) {
+  std::array messages{identified<batch_norm_message>{0, std::move(message)}};
+  return merge_round(messages);
+}
+
+} // namespace
+
+batch_norm_tape batch_norm_replica::running_tape() {
+  batch_norm_tape tape;
+  tape.source_ = batch_norm_tape::source::running;
+  if (device_) {
+    tape.on_device_ = device_->running_tape();
+    return tape;
+  }
+  auto mean = running_mean_.widened();
+  auto spread = (options_.online ? running_m2_ : running_var_).widened();
+  // One element's M2 is its variance.
+  std::int64_t count = 1;
+  if (num_elements_tracked_ != 0)
+    count = num_elements_tracked_;
+  else if (options_.online)
+    std::ranges::fill(spread, 1.0);
+  finalize_moments({},
+                   {count, mean.data(), spread.data(), options_.channels,
+                    dtype::float64, device{}},
+                   {options_.eps, options_.mode, 0}, mean.data(), spread.data(),
+                   {});
+  tape.mean_ = {options_.type, channels()};
+  tape.inv_std_ = {options_.type, channels()};
+  tape.mean_.assign(mean);
+  tape.inv_std_.assign(spread);
+  return tape;
+}
+
+/// What a master's round of this replica alone would do, without a message: the
+/// batch is merged into the statistics where they lie.
+batch_norm_tape batch_norm_replica::learn_alone(const const_tensor_view& x) {
+  batch_.resize(2 * channels());
+  auto view = [this](std::int64_t count, void* mean, void* m2) {
+    return moments_view{count, mean, m2, options_.channels, dtype::float64, {}};
+  };
+  auto* mean = batch_.data();
+  auto* inv_std = mean + channels();
+  auto batch = view(0, mean, inv_std);
+  batch_moments(run(), x, batch, scratch(batch_moments_workspace(x.layout())));
+  auto total =
+      view(num_elements_tracked_, running_mean_.data(), running_m2_.data());
+  if (batch.count != 0) {
+    std::array<const_moments_view, 2> parts{total, batch};
+    merge_moments({}, parts, total);
+    ++num_batches_tracked_;
+  }
+  num_elements_tracked_ = total.count;
+  finalize_moments({}, total, {.eps = options_.eps, .mode = options_.mode},
+                   mean, inv_std, {});
+  batch_norm_tape tape;
+  tape.count_ = total.count;
+  tape.mean_ = {options_.type, channels()};
+  tape.inv_std_ = {options_.type, channels()};
+  tape.mean_.assign({mean, channels()});
+  tape.inv_std_.assign({inv_std, channels()});
+  return tape;
+}
+
+batch_norm_tape batch_norm_replica::forward_alone(const const_tensor_view& x,
+                                                  const tensor_view& y) {
+  if (exchanges() && options_.online && !device_) {
+    require("forward", "x", x);
+    require_like("forward", "y", y, x);
+    auto tape = learn_alone(x);
+    apply(tape, x, y);
+    return tape;
+  }
+  if (exchanges() || running_mean_.empty()) {
+    auto tape = end_forward(answer_alone(begin_forward(x, y)), x, y);
+    if (!options_.online)
+      tape.source_ = batch_norm_tape::source::this_replica;
+    return tape;
+  }
+  require("forward", "x", x);
+  require_like("forward", "y", y, x);
+  bring_to_device();
+  auto tape = running_tape();
+  apply(tape, x, y);
+  return tape;
+}
+
+void batch_norm_replica::backward_alone(const const_tensor_view& x,
+                                        const const_tensor_view& dy,
+                                        const batch_norm_tape& tape,
+                                        const tensor_view& dx) {
+  auto message = begin_backward(x, dy, tape, dx);
+  if (tape.source_ != batch_norm_tape::source::running)
+    return end_backward(answer_alone(std::move(message)), x, dy, tape, dx);
+  // The statistics are constants: nothing flows back through them.
+  batch_norm_reply nothing;
+  nothing.count = message.count;
+  nothing.values = double_array{std::vector<double>(2 * channels())};
+  end_backward(nothing, x, dy, tape, dx);
+}
+
+} // namespace syncnorm

@@ -1,0 +1,35 @@
+#pragma once
+
+#include "syncnorm/detail/caf_compat.hpp"
+
+#include <utility>
+
+namespace syncnorm::detail {
+
+/// While it lives, an actor that `self` wakes up waits for its end, and then
+/// runs on this worker: one that has little to do, as a master, should not wait
+/// until another worker has woken up and found it.
+class run_woken_here {
+public:
+  explicit run_woken_here(caf::local_actor* self)
+      : self_{self},
+        worker_{self->context()},
+        here_{self->home_system()} {
+    self->context(&here_);
+  }
+
+  run_woken_here(const run_woken_here&) = delete;
+  run_woken_here& operator=(const run_woken_here&) = delete;
+
+  ~run_woken_here() {
+    self_->context(worker_);
+    here_.run();
+  }
+
+private:
+  caf::local_actor* self_;
+  decltype(std::declval<caf::local_actor&>().context()) worker_;
+  lent_thread here_;
+};
+
+} // namespace syncnorm::detail
