@@ -40,7 +40,7 @@ step() {
 deps=
 build=build/gpu-check
 gpu=true
-actors=()
+actors=(-U SYNCNORM_ENABLE_ACTORS) # not what an earlier run has left there
 while (($# > 0)); do
   case $1 in
     --help)
