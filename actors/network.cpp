@@ -1,11 +1,76 @@
 #include "syncnorm/network.hpp"
 
+#include "tls_watch.hpp"
+
 #include "syncnorm/error.hpp"
 #include "syncnorm/message_types.hpp"
 
+#include <arpa/inet.h>
+#include <caf/openssl/manager.hpp>
 #include <fmt/format.h>
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <utility>
 
 namespace syncnorm {
+
+namespace {
+
+/// The actor that opens ports and connects for the system.
+caf::io::middleman_actor doorman_of(caf::actor_system& system) {
+  return system.has_openssl_manager() ? system.openssl_manager().actor_handle()
+                                      : system.middleman().actor_handle();
+}
+
+double seconds(caf::timespan x) {
+  return std::chrono::duration<double>(x).count();
+}
+
+bool is_timeout(const caf::error& x) {
+  return x == caf::sec::request_timeout;
+}
+
+caf::error connect_error(const std::string& host, std::uint16_t port,
+                         caf::timespan patience, const caf::error& x) {
+  if (auto why = detail::tls_failure(port); !why.empty())
+    return make_error(errc::invalid_argument,
+                      fmt::format("remote_master: no trust between this node "
+                                  "and port {} of {}: {}",
+                                  port, host, why));
+  auto why = is_timeout(x)
+                 ? fmt::format("nothing heard for {:g} s", seconds(patience))
+                 : text_of(x);
+  return make_error(errc::master_down,
+                    fmt::format("remote_master: no such master answers at port "
+                                "{} of {}: {}",
+                                port, host, why));
+}
+
+/// Asks once.
+caf::expected<caf::strong_actor_ptr>
+look_up(caf::actor_system& system, const std::set<std::string>& interface,
+        const std::string& host, std::uint16_t port, caf::timespan patience) {
+  caf::expected<caf::strong_actor_ptr> result{caf::sec::runtime_error};
+  caf::scoped_actor self{system};
+  detail::request_within(self, patience, doorman_of(system),
+                         caf::connect_atom_v, host, port)
+      .receive(
+          [&](const caf::node_id&, const caf::strong_actor_ptr& actor,
+              const std::set<std::string>& found) {
+            if (!actor)
+              result = caf::make_error(caf::sec::no_actor_published_at_port);
+            else if (!system.assignable(found, interface))
+              result = caf::make_error(
+                  caf::sec::unexpected_actor_messaging_interface);
+            else
+              result = actor;
+          },
+          [&](const caf::error& x) { result = x; });
+  return result;
+}
+
+} // namespace
 
 void use_network(caf::actor_system_config& config, caf::timespan lost_after) {
   if (lost_after < std::chrono::milliseconds{5})
@@ -17,31 +82,83 @@ void use_network(caf::actor_system_config& config, caf::timespan lost_after) {
   detail::set_heartbeats(config, lost_after / 5, lost_after);
 }
 
+bool is_loopback(const std::string& host) {
+  in_addr v4{};
+  if (::inet_pton(AF_INET, host.c_str(), &v4) == 1)
+    return ntohl(v4.s_addr) >> 24U == 127;
+  in6_addr v6{};
+  if (::inet_pton(AF_INET6, host.c_str(), &v6) == 1)
+    return IN6_IS_ADDR_LOOPBACK(&v6);
+  return host == "localhost";
+}
+
 namespace detail {
 
-caf::error check_address(const std::string& address, bool insecure) {
-  if (insecure || address.starts_with("127.") || address == "::1")
+caf::error check_address(const char* function, const std::string& address,
+                         bool has_tls, bool insecure) {
+  if (has_tls || insecure || is_loopback(address))
     return {};
   return make_error(errc::invalid_argument,
-                    fmt::format("publish_master: expected a loopback address, "
-                                "or publish_options::insecure, got \"{}\"",
-                                address));
+                    fmt::format("{}: expected a loopback address, use_tls, or "
+                                "insecure = true, got \"{}\"",
+                                function, address));
 }
 
-caf::error publish_error(const std::string& address, std::uint16_t port,
-                         const caf::error& x) {
-  return make_error(errc::invalid_argument,
-                    fmt::format("publish_master: port {} of {} cannot be "
-                                "opened: {}",
-                                port, address, describe(x)));
+caf::expected<std::uint16_t> publish_actor(caf::actor_system& system,
+                                           const caf::strong_actor_ptr& actor,
+                                           std::set<std::string> interface,
+                                           const publish_options& options) {
+  auto has_tls = system.has_openssl_manager();
+  if (auto refusal = check_address("publish_master", options.address, has_tls,
+                                   options.insecure);
+      refusal != caf::none)
+    return refusal;
+  // Local, but a name may have to be looked up.
+  constexpr auto patience = std::chrono::minutes{1};
+  caf::expected<std::uint16_t> result{caf::sec::runtime_error};
+  caf::scoped_actor self{system};
+  request_within(self, patience, doorman_of(system), caf::publish_atom_v,
+                 options.port, actor, std::move(interface), options.address,
+                 options.reuse)
+      .receive([&](std::uint16_t port) { result = port; },
+               [&](const caf::error& x) {
+                 result = make_error(
+                     errc::invalid_argument,
+                     fmt::format("publish_master: port {} of {} cannot be "
+                                 "opened: {}",
+                                 options.port, options.address, text_of(x)));
+               });
+  if (result && has_tls)
+    watch_door(*result, actor, options.on_refusal);
+  return result;
 }
 
-caf::error connect_error(const std::string& host, std::uint16_t port,
-                         const caf::error& x) {
-  return make_error(errc::master_down,
-                    fmt::format("remote_master: no such master answers at port "
-                                "{} of {}: {}",
-                                port, host, describe(x)));
+caf::expected<caf::strong_actor_ptr>
+find_actor(caf::actor_system& system, const std::set<std::string>& interface,
+           const std::string& host, std::uint16_t port,
+           const connect_options& options) {
+  auto has_tls = system.has_openssl_manager();
+  if (auto refusal =
+          check_address("remote_master", host, has_tls, options.insecure);
+      refusal != caf::none)
+    return refusal;
+  using clock = std::chrono::steady_clock;
+  auto until = clock::now() + options.patience;
+  // A node that refuses this one says why and closes the connection, which may
+  // get here first.
+  int attempts = has_tls ? 5 : 1;
+  for (;;) {
+    forget_tls_failure(port);
+    auto found =
+        look_up(system, interface, host, port,
+                std::max<clock::duration>(until - clock::now(),
+                                          std::chrono::milliseconds{1}));
+    if (found)
+      return found;
+    if (--attempts == 0 || is_timeout(found.error())
+        || !tls_failure(port).empty())
+      return connect_error(host, port, options.patience, found.error());
+  }
 }
 
 } // namespace detail

@@ -1,7 +1,7 @@
 # Options and what they default to: what is found decides, and tests, examples
 # and benchmarks belong to whoever builds syncnorm itself.
 
-find_package(CAF QUIET COMPONENTS core io)
+find_package(CAF QUIET COMPONENTS core io openssl)
 if(SYNCNORM_ENABLE_TORCH OR NOT DEFINED SYNCNORM_ENABLE_TORCH)
   find_package(Torch QUIET)
 endif()

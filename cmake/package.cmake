@@ -70,7 +70,7 @@ if(TARGET syncnorm_actors)
   syncnorm_debian(caf libcaf-dev "${CAF_VERSION}" ${caf_length})
   set(CPACK_DEBIAN_ACTORS_PACKAGE_NAME libsyncnorm-dev)
   set(CPACK_DEBIAN_ACTORS_PACKAGE_DEPENDS
-      "libsyncnorm-kernels-dev ${syncnorm_exact}, ${caf}, ${fmt}")
+      "libsyncnorm-kernels-dev ${syncnorm_exact}, ${caf}, ${fmt}, libssl-dev")
   set(CPACK_COMPONENT_ACTORS_DESCRIPTION
       "The actors: masters and slaves that share the statistics of the whole
 batch, a plugin for CAF, the C++ Actor Framework.")

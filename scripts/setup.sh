@@ -12,7 +12,7 @@ packages=(
   g++ cmake ninja-build git clang-format-14 clang-tidy-14 python3 pkgconf
   doxygen
   # the collective: CAF, and what it is tested and measured with
-  libcaf-dev libssl-dev libfmt-dev doctest-dev libbenchmark-dev
+  libcaf-dev libssl-dev openssl libfmt-dev doctest-dev libbenchmark-dev
   nlohmann-json3-dev
   # the kernels: SIMD, tensor exchange, and what they are measured against, of
   # which oneDNN's CMake package wants OpenCL

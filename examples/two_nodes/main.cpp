@@ -7,6 +7,9 @@
 //
 //   syncnorm-two-nodes serve 3          prints: port 34567, then the rounds
 //   syncnorm-two-nodes join 34567
+//
+// With a folder of certificates behind that (scripts/make-certs.sh) both speak
+// TLS, as members of it: server and client, or whatever else is named.
 
 #include "syncnorm/network.hpp"
 #include "syncnorm/sync_master.hpp"
@@ -23,9 +26,13 @@ using namespace std::chrono_literals;
 
 // begin: config
 struct config : caf::actor_system_config {
-  config() {
+  config(const std::string& folder, const std::string& member) {
     detail::add_types<caf::id_block::syncnorm>(*this);
     use_network(*this, 2s);
+    if (!folder.empty())
+      use_tls(*this, {.certificate = folder + "/" + member + ".pem",
+                      .key = folder + "/" + member + ".key",
+                      .ca = folder + "/ca.pem"});
   }
 };
 // end: config
@@ -41,14 +48,22 @@ void print(const std::string& line) {
   std::cout << line + "\n" << std::flush;
 }
 
-// begin: serve
+// A node without a certificate of the CA never gets as far as a message: it is
+// refused, and this actor is told.
+caf::behavior print_refusals() {
+  return {[](const std::string& line) { print(line); }};
+}
+
 int serve(caf::actor_system& system, long rounds) {
   sync_master<double_array, double_array> master{
       system,
       {.layer = "sum", .deadline = 2s},
       sync_reduction<double_array, double_array>{
           .merge = add, .finish = [](double_array x) { return x; }}};
-  auto port = publish_master(system, master.handle());
+  // begin: publish
+  auto refusals = system.spawn(print_refusals);
+  auto port = publish_master(system, master.handle(), {.on_refusal = refusals});
+  // end: publish
   if (!port) {
     print(describe(port.error()));
     return 1;
@@ -68,10 +83,9 @@ int serve(caf::actor_system& system, long rounds) {
   }
   return 0;
 }
-// end: serve
 
-// begin: join
 int join(caf::actor_system& system, std::uint16_t port) {
+  // begin: find
   auto master =
       remote_master<double_array, double_array>(system, "127.0.0.1", port);
   if (!master) {
@@ -80,6 +94,7 @@ int join(caf::actor_system& system, std::uint16_t port) {
   }
   auto relay = spawn_sync_relay<double_array, double_array>(
       system, *master, "sum", {.first = 1, .count = 2}, add);
+  // end: find
   auto slave = [&](std::int64_t identifier) {
     auto name = "replica " + std::to_string(identifier) + ": ";
     auto pipe = register_slave_thread<double_array, double_array>(system, relay,
@@ -100,18 +115,27 @@ int join(caf::actor_system& system, std::uint16_t port) {
   caf::anon_send_exit(relay, caf::exit_reason::user_shutdown);
   return 0;
 }
-// end: join
 
 int main(int argc, char** argv) {
-  std::string mode = argc == 3 ? argv[1] : "";
+  std::string mode = argc >= 3 && argc <= 5 ? argv[1] : "";
   if (mode != "serve" && mode != "join") {
-    std::cerr << "usage: syncnorm-two-nodes serve ROUNDS | join PORT\n";
+    std::cerr << "usage: syncnorm-two-nodes serve ROUNDS | join PORT "
+                 "[CERTIFICATES [MEMBER]]\n";
     return 2;
   }
   detail::init_types<caf::id_block::syncnorm>();
-  config cfg;
-  caf::actor_system system{cfg};
-  auto number = std::strtol(argv[2], nullptr, 10);
-  return mode == "serve" ? serve(system, number)
-                         : join(system, static_cast<std::uint16_t>(number));
+  std::string folder = argc > 3 ? argv[3] : "";
+  std::string member = argc > 4          ? argv[4]
+                       : mode == "serve" ? "server"
+                                         : "client";
+  try {
+    config cfg{folder, member};
+    caf::actor_system system{cfg};
+    auto number = std::strtol(argv[2], nullptr, 10);
+    return mode == "serve" ? serve(system, number)
+                           : join(system, static_cast<std::uint16_t>(number));
+  } catch (const error& x) {
+    print(x.what());
+    return 1;
+  }
 }

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <set>
 #include <string>
 
 namespace syncnorm {
@@ -20,62 +21,113 @@ namespace syncnorm {
 void use_network(caf::actor_system_config& config,
                  caf::timespan lost_after = std::chrono::seconds{10});
 
-namespace detail {
+/// How a node shows who it is, and whom it trusts: files in PEM format.
+struct tls_options {
+  /// This node's certificate, and behind it those between it and the CA's.
+  std::string certificate;
+  /// Its private key, without a passphrase.
+  std::string key;
+  /// The certificates of the CAs that vouch for the other nodes.
+  std::string ca;
+};
 
-/// Why nobody should publish at that address without encryption, if so.
-[[nodiscard]] caf::error check_address(const std::string& address,
-                                       bool insecure);
+/// Makes a system of this configuration publish and connect by TLS only, with
+/// CAF's openssl module. Both sides show a certificate, and refuse one that is
+/// missing, expired, signed by no CA of `options.ca`, or not made out for its
+/// role (extended key usage: server, client). Names are not compared: whoever
+/// holds a certificate of the CA may take part. Call it after `use_network`.
+/// The files must stay as they are while the system lives: CAF reads them for
+/// each connection.
+/// @throws error `invalid_argument` for a file that cannot be read, is none of
+///         its kind, or a key that is not the certificate's.
+void use_tls(caf::actor_system_config& config, const tls_options& options);
 
-[[nodiscard]] caf::error publish_error(const std::string& address,
-                                       std::uint16_t port, const caf::error& x);
-
-[[nodiscard]] caf::error connect_error(const std::string& host,
-                                       std::uint16_t port, const caf::error& x);
-
-} // namespace detail
+/// Returns whether only this machine reaches that address: 127.x.x.x, ::1 or
+/// localhost.
+[[nodiscard]] bool is_loopback(const std::string& host);
 
 /// Where a master is published.
 struct publish_options {
   /// 0: any port that is free.
   std::uint16_t port = 0;
-  /// A numeric address of this machine.
+  /// An address of this machine. Any other than a loopback one needs `use_tls`,
+  /// or `insecure`.
   std::string address = "127.0.0.1";
-  /// Whether the address may be another than a loopback one. Nothing is
-  /// encrypted and nobody is asked who they are: whoever reaches the port can
-  /// take part. For closed networks only.
+  /// Whether to do without TLS at any address. Nothing is encrypted and nobody
+  /// is asked who they are: whoever reaches the port can take part. For closed
+  /// networks only.
+  bool insecure = false;
+  /// Whether to take a port that connections of a process that has ended still
+  /// hold.
+  bool reuse = false;
+  /// Gets a `std::string` for each node that TLS refuses, or that refuses this
+  /// one: "10.0.0.7 is refused: certificate has expired". CAF's logger gets it
+  /// too, as a warning. Keep the handle: this alone does not keep it alive.
+  caf::actor on_refusal = {};
+};
+
+/// How a published master is looked for.
+struct connect_options {
+  /// How long to wait for an answer.
+  caf::timespan patience = std::chrono::seconds{10};
+  /// Whether to do without TLS at any address; see `publish_options`.
   bool insecure = false;
 };
 
-/// Publishes a master, or a relay, for slaves and relays on other nodes.
+namespace detail {
+
+/// Why nobody should serve at, or connect to, that address as it is.
+[[nodiscard]] caf::error check_address(const char* function,
+                                       const std::string& address, bool has_tls,
+                                       bool insecure);
+
+caf::expected<std::uint16_t> publish_actor(caf::actor_system& system,
+                                           const caf::strong_actor_ptr& actor,
+                                           std::set<std::string> interface,
+                                           const publish_options& options);
+
+caf::expected<caf::strong_actor_ptr>
+find_actor(caf::actor_system& system, const std::set<std::string>& interface,
+           const std::string& host, std::uint16_t port,
+           const connect_options& options);
+
+} // namespace detail
+
+/// Publishes a master, a relay, or any other actor, for other nodes.
 /// @returns the port, or `invalid_argument` for an address that is not this
-///          machine's own, or a port that cannot be opened.
+///          machine's own or is not protected, or a port that cannot be opened.
 template <class Handle>
 caf::expected<std::uint16_t>
 publish_master(caf::actor_system& system, const Handle& master,
                const publish_options& options = {}) {
-  if (auto refusal = detail::check_address(options.address, options.insecure);
-      refusal != caf::none)
-    return refusal;
-  auto port =
-      system.middleman().publish(master, options.port, options.address.c_str());
-  if (!port)
-    return detail::publish_error(options.address, options.port, port.error());
-  return *port;
+  return detail::publish_actor(system,
+                               caf::actor_cast<caf::strong_actor_ptr>(master),
+                               system.message_types<Handle>(), options);
+}
+
+/// Returns the handle of an actor that another process has published.
+/// @returns `master_down` if nobody answers there in time, or an actor of
+///          another type: trying again may help. `invalid_argument` if TLS
+///          refused one of the two, or for an address that is not protected.
+template <class Handle>
+caf::expected<Handle> remote_handle(caf::actor_system& system,
+                                    const std::string& host, std::uint16_t port,
+                                    const connect_options& options = {}) {
+  auto found = detail::find_actor(system, system.message_types<Handle>(), host,
+                                  port, options);
+  if (!found)
+    return found.error();
+  return caf::actor_cast<Handle>(*found);
 }
 
 /// Returns the handle of a master that another process has published, good for
-/// `register_slave`, `register_slave_thread` and `spawn_sync_relay`.
-/// @returns `master_down` if nobody answers there, or somebody who is no master
-///          of such messages.
+/// `register_slave`, `register_slave_thread` and `spawn_sync_relay`. Errors as
+/// `remote_handle`.
 template <class In, class Out>
 caf::expected<sync_master_actor<In, Out>>
 remote_master(caf::actor_system& system, const std::string& host,
-              std::uint16_t port) {
-  auto master =
-      system.middleman().remote_actor<sync_master_actor<In, Out>>(host, port);
-  if (!master)
-    return detail::connect_error(host, port, master.error());
-  return *master;
+              std::uint16_t port, const connect_options& options = {}) {
+  return remote_handle<sync_master_actor<In, Out>>(system, host, port, options);
 }
 
 } // namespace syncnorm

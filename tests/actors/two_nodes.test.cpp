@@ -1,7 +1,9 @@
 #include "syncnorm/network.hpp"
 
 #include "tests/actors/relay_tree.hpp"
+#include "tests/trainer/certificates.hpp"
 #include "tests/trainer/child_process.hpp"
+#include "tests/trainer/stranger.hpp"
 
 #include <doctest/doctest.h>
 
@@ -91,8 +93,13 @@ TEST_CASE_FIXTURE(system_fixture, "publishing and connecting fail in words") {
   auto open = publish_master(system, master, {.address = "0.0.0.0"});
   REQUIRE_FALSE(open);
   CHECK(describe(open.error())
-        == "invalid_argument: publish_master: expected a loopback address, or "
-           "publish_options::insecure, got \"0.0.0.0\"");
+        == "invalid_argument: publish_master: expected a loopback address, "
+           "use_tls, or insecure = true, got \"0.0.0.0\"");
+  auto far = remote_master<block, block>(system, "192.0.2.1", 4242);
+  REQUIRE_FALSE(far);
+  CHECK(describe(far.error())
+        == "invalid_argument: remote_master: expected a loopback address, "
+           "use_tls, or insecure = true, got \"192.0.2.1\"");
   auto port = publish_master(system, master);
   REQUIRE(port);
   auto again = publish_master(system, master, {.port = *port});
@@ -108,4 +115,108 @@ TEST_CASE_FIXTURE(system_fixture, "publishing and connecting fail in words") {
   caf::actor_system_config cfg2;
   CHECK_THROWS_AS(use_network(cfg2, caf::timespan{0}), error);
   caf::anon_send_exit(master, caf::exit_reason::user_shutdown);
+}
+
+TEST_CASE_FIXTURE(system_fixture,
+                  "somebody who takes the connection and says nothing is given "
+                  "up after the patience asked for") {
+  train::stranger silent{0};
+  auto master =
+      remote_master<block, block>(system, "127.0.0.1", silent.port(),
+                                  {.patience = std::chrono::milliseconds{200}});
+  REQUIRE_FALSE(master);
+  CHECK(code_of(master.error()) == errc::master_down);
+  CHECK(has(describe(master.error()), "nothing heard for 0.2 s"));
+}
+
+TEST_CASE("a name is no address of this machine because it looks like one") {
+  for (const auto* host : {"127.0.0.1", "127.8.9.1", "::1", "localhost"})
+    CHECK(is_loopback(host));
+  for (const auto* host : {"127.example.org", "128.0.0.1", "0.0.0.0",
+                           "::", "::127.0.0.1", "localhost.example.org", ""})
+    CHECK_FALSE(is_loopback(host));
+}
+
+namespace {
+
+/// The example with certificates.
+struct two_members {
+  train::certificates files;
+  std::unique_ptr<child_process> server = start("serve", "3", "server");
+  std::string port = read_port();
+
+  [[nodiscard]] std::unique_ptr<child_process>
+  start(const std::string& mode, const std::string& argument,
+        const std::string& member) const {
+    return std::make_unique<child_process>(std::vector<std::string>{
+        SYNCNORM_TWO_NODES, mode, argument, files.folder(), member});
+  }
+
+  /// The last line of one that joins and fails.
+  [[nodiscard]] std::string refusal_of(const std::string& member) const {
+    auto process = start("join", port, member);
+    CHECK(process->finish() == 1);
+    return process->output();
+  }
+
+private:
+  [[nodiscard]] std::string read_port() const {
+    auto line = server->line_that_begins("port ");
+    REQUIRE(line.starts_with("port "));
+    return line.substr(5, line.find('\n') - 5);
+  }
+};
+
+} // namespace
+
+TEST_CASE_FIXTURE(two_members,
+                  "by TLS members run rounds, and whoever is none is refused "
+                  "on both sides, without disturbing them") {
+  CHECK(has(refusal_of("expired"), "the other side says: certificate expired"));
+  CHECK(has(refusal_of("foreign"), "the other side says: unknown CA"));
+  // Its certificate is made out for the other role.
+  CHECK(has(refusal_of("server"), "no trust between this node and port"));
+  auto plain = two_processes::start("join", port);
+  CHECK(plain->finish() == 1);
+  CHECK(has(plain->output(), "master_down: remote_master: no such master"));
+  // They stay until the end: the server ends all the same.
+  auto strangers = train::disturb(static_cast<std::uint16_t>(std::stoi(port)));
+  auto good = start("join", port, "client");
+  CHECK(server->finish() == 0);
+  good->finish();
+  CHECK(has(good->output(), "replica 2: sum 6"));
+  const auto& said = server->output();
+  INFO(said);
+  CHECK(has(said, "owner: sum 6"));
+  for (const auto* why :
+       {"certificate has expired", "unable to get local issuer certificate",
+        "unsuitable certificate purpose", "wrong version number",
+        "http request"})
+    CHECK(has(said, std::string{"127.0.0.1 is refused: "} + why));
+}
+
+TEST_CASE_FIXTURE(two_members, "a server with a certificate that is none of "
+                               "ours, or no server's, is not trusted") {
+  for (const auto* member : {"foreign", "expired", "client"}) {
+    auto other = start("serve", "1", member);
+    auto line = other->line_that_begins("port ");
+    auto process = start("join", line.substr(5, line.find('\n') - 5), "client");
+    CHECK(process->finish() == 1);
+    INFO(process->output());
+    CHECK(has(process->output(), "no trust between this node and port"));
+    CHECK_FALSE(has(process->output(), "the other side says"));
+    CHECK(other->line_that_begins("127.0.0.1 is refused: the other side says: ")
+              .starts_with("127.0.0.1"));
+  }
+}
+
+TEST_CASE_FIXTURE(two_members,
+                  "files of TLS that are none are refused before anything is "
+                  "opened") {
+  auto process = start("serve", "1", "nobody");
+  CHECK(process->finish() == 1);
+  CHECK(process->output()
+        == "use_tls: " + files.file("nobody.pem")
+               + ": expected a certificate in PEM format, found No such file "
+                 "or directory\n");
 }

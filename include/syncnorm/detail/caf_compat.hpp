@@ -310,6 +310,21 @@ inline void set_heartbeats(caf::actor_system_config& config,
 #endif
 }
 
+/// The files of CAF's openssl module, in PEM format.
+inline void set_tls_files(caf::actor_system_config& config,
+                          const std::string& certificate,
+                          const std::string& key, const std::string& ca) {
+#if SYNCNORM_CAF_LEGACY
+  config.openssl_certificate = certificate;
+  config.openssl_key = key;
+  config.openssl_cafile = ca;
+#else
+  config.set("caf.openssl.certificate", certificate);
+  config.set("caf.openssl.key", key);
+  config.set("caf.openssl.cafile", ca);
+#endif
+}
+
 // -- logging ------------------------------------------------------------------
 
 /// CAF's number of a level, from `quiet` = 0 over `error`, `warning`, `info` to

@@ -1,0 +1,88 @@
+#include "tls_watch.hpp"
+
+#include "syncnorm/error.hpp"
+#include "syncnorm/network.hpp"
+
+#include <caf/openssl/manager.hpp>
+#include <fmt/format.h>
+#include <openssl/err.h>
+#include <openssl/pem.h>
+#include <openssl/ssl.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <memory>
+#include <system_error>
+
+namespace syncnorm {
+
+namespace {
+
+[[noreturn]] void fail(const std::string& file, const char* expected,
+                       const std::string& found) {
+  throw error{errc::invalid_argument,
+              fmt::format("use_tls: {}: expected {}, found {}",
+                          file.empty() ? "no file" : file, expected, found)};
+}
+
+/// Why OpenSSL's last call failed.
+std::string reason() {
+  const auto* text = ERR_reason_error_string(ERR_peek_last_error());
+  ERR_clear_error();
+  return text != nullptr ? text : "something else";
+}
+
+void require_readable(const std::string& file, const char* expected) {
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> opened{
+      std::fopen(file.c_str(), "r"), std::fclose};
+  // A folder can be opened, but not read.
+  if (!opened
+      || (std::fgetc(opened.get()) == EOF && std::ferror(opened.get()) != 0))
+    fail(file, expected, std::generic_category().message(errno));
+}
+
+using context_ptr = std::unique_ptr<SSL_CTX, void (*)(SSL_CTX*)>;
+
+/// Called where a key has a passphrase: there is nobody to ask.
+int no_passphrase(char*, int, int, void*) {
+  return -1;
+}
+
+/// What CAF does for each connection, where it throws on a thread of its own.
+context_ptr check_files(const tls_options& options) {
+  constexpr auto certificate = "a certificate in PEM format";
+  constexpr auto key = "the certificate's private key in PEM format, without a "
+                       "passphrase";
+  constexpr auto ca = "certificates of CAs in PEM format";
+  require_readable(options.certificate, certificate);
+  require_readable(options.key, key);
+  require_readable(options.ca, ca);
+  ERR_clear_error();
+  context_ptr context{SSL_CTX_new(TLS_method()), SSL_CTX_free};
+  if (!context)
+    throw error{errc::invalid_argument, "use_tls: OpenSSL: " + reason()};
+  SSL_CTX_set_default_passwd_cb(context.get(), no_passphrase);
+  if (SSL_CTX_use_certificate_chain_file(context.get(),
+                                         options.certificate.c_str())
+      != 1)
+    fail(options.certificate, certificate, reason());
+  if (SSL_CTX_use_PrivateKey_file(context.get(), options.key.c_str(),
+                                  SSL_FILETYPE_PEM)
+      != 1)
+    fail(options.key, key, reason());
+  if (SSL_CTX_load_verify_locations(context.get(), options.ca.c_str(), nullptr)
+      != 1)
+    fail(options.ca, ca, reason());
+  return context;
+}
+
+} // namespace
+
+void use_tls(caf::actor_system_config& config, const tls_options& options) {
+  auto context = check_files(options);
+  config.load<caf::openssl::manager>();
+  detail::set_tls_files(config, options.certificate, options.key, options.ca);
+  detail::watch_tls(SSL_CTX_get0_certificate(context.get()));
+}
+
+} // namespace syncnorm

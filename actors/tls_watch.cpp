@@ -1,0 +1,266 @@
+#include "tls_watch.hpp"
+
+#include "syncnorm/config.hpp"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <openssl/x509.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+
+namespace syncnorm::detail {
+
+namespace {
+
+// -- why ----------------------------------------------------------------------
+
+/// A reason as a number, for a table of atomics.
+struct failure_reason {
+  enum kind_type : std::uint8_t {
+    none = 0,
+    /// This node does not accept the certificate: a code of X509_V_.
+    certificate = 1,
+    /// The other node said why it does not go on: a TLS alert.
+    alert = 2,
+    /// Anything else: a code of OpenSSL's error queue.
+    protocol = 3,
+    /// Nothing came.
+    silence = 4,
+  };
+  kind_type kind = none;
+  std::uint32_t code = 0;
+};
+
+std::string alert_text(std::uint32_t code) {
+  // OpenSSL 3.0 has no name for this one.
+  constexpr std::uint32_t certificate_required = 116;
+  if (code == certificate_required)
+    return "certificate required";
+  // The alert is the low byte of what OpenSSL's callbacks get.
+  return SSL_alert_desc_string_long(static_cast<int>(code));
+}
+
+std::string text_of(const failure_reason& x) {
+  switch (x.kind) {
+  case failure_reason::certificate:
+    return X509_verify_cert_error_string(static_cast<long>(x.code));
+  case failure_reason::alert:
+    return fmt::format("the other side says: {}", alert_text(x.code));
+  case failure_reason::protocol:
+    if (const auto* text = ERR_reason_error_string(x.code))
+      return text;
+    return "connection lost";
+  case failure_reason::silence:
+    return "silent for 10 s in the handshake";
+  default:
+    return {};
+  }
+}
+
+failure_reason own_reason(const SSL* ssl) {
+  if (auto verdict = SSL_get_verify_result(ssl); verdict != X509_V_OK)
+    return {failure_reason::certificate, static_cast<std::uint32_t>(verdict)};
+  return {failure_reason::protocol,
+          static_cast<std::uint32_t>(ERR_peek_last_error())};
+}
+
+/// What OpenSSL's call of `on_info` says of a failure, if it does.
+failure_reason find_reason(const SSL* ssl, int where, int value) {
+  auto bits = static_cast<unsigned>(where);
+  if ((bits & SSL_CB_ALERT) != 0) {
+    auto alert = static_cast<unsigned>(value);
+    if (alert >> 8U != SSL3_AL_FATAL)
+      return {};
+    if ((bits & SSL_CB_READ) != 0)
+      return {failure_reason::alert, alert & 0xFFU};
+    return own_reason(ssl);
+  }
+  // OpenSSL empties its queue before each attempt at a handshake.
+  if ((bits & SSL_CB_EXIT) != 0 && value <= 0 && ERR_peek_last_error() != 0)
+    return own_reason(ssl);
+  return {};
+}
+
+// -- who ----------------------------------------------------------------------
+
+struct peer_address {
+  std::string text = "somebody";
+  std::uint16_t port = 0;
+};
+
+template <class F>
+peer_address address_of(const SSL* ssl, F get) {
+  sockaddr_storage storage{};
+  socklen_t size = sizeof storage;
+  auto* plain = reinterpret_cast<sockaddr*>(&storage);
+  if (get(SSL_get_fd(ssl), plain, &size) != 0)
+    return {};
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  if (storage.ss_family == AF_INET) {
+    const auto& v4 = reinterpret_cast<const sockaddr_in&>(storage);
+    ::inet_ntop(AF_INET, &v4.sin_addr, text.data(), text.size());
+    return {text.data(), ntohs(v4.sin_port)};
+  }
+  const auto& v6 = reinterpret_cast<const sockaddr_in6&>(storage);
+  ::inet_ntop(AF_INET6, &v6.sin6_addr, text.data(), text.size());
+  return {text.data(), ntohs(v6.sin6_port)};
+}
+
+// -- whom to tell -------------------------------------------------------------
+
+/// A port at which this process serves. Never deleted, for a handshake may look
+/// at it at any time; there are as many as ports were published.
+struct door {
+  std::uint16_t port;
+  caf::actor_addr published;
+  caf::actor_addr listener;
+  door* next;
+};
+
+/// The newest first: it hides an older one of the same port.
+std::atomic<door*> doors{nullptr};
+
+void tell_door(std::uint16_t port, const std::string& line) {
+  auto* x = doors.load(std::memory_order_acquire);
+  while (x != nullptr && x->port != port)
+    x = x->next;
+  if (x == nullptr)
+    return;
+  if (auto published = caf::actor_cast<caf::strong_actor_ptr>(x->published))
+    if (auto& system = *published->home_system;
+        accepts_log(system, log_level::warning))
+      write_log(system, log_level::warning, line);
+  if (auto listener = caf::actor_cast<caf::actor>(x->listener))
+    detail::anon_send(listener, line);
+}
+
+/// The last failure of connections from this process, by the other side's port.
+/// Two ports that share a place may hide each other's reason.
+std::array<std::atomic<std::uint64_t>, 64> failures{};
+
+std::atomic<std::uint64_t>& place_of(std::uint16_t port) {
+  return failures[port % failures.size()];
+}
+
+// -- which connections --------------------------------------------------------
+
+/// A certificate of this process. Never deleted, as doors.
+struct own_certificate {
+  X509* value;
+  own_certificate* next;
+};
+
+std::atomic<own_certificate*> own_certificates{nullptr};
+
+/// Whether CAF made that connection, and not another part of the program.
+bool is_ours(const SSL* ssl) {
+  const auto* shown = SSL_get_certificate(ssl);
+  auto* x = own_certificates.load(std::memory_order_acquire);
+  while (x != nullptr && (shown == nullptr || X509_cmp(x->value, shown) != 0))
+    x = x->next;
+  return x != nullptr;
+}
+
+using clock = std::chrono::steady_clock;
+
+/// What is kept with a connection.
+struct handshake {
+  clock::time_point begin = clock::now();
+  bool told = false;
+};
+
+void delete_handshake(void*, void* x, CRYPTO_EX_DATA*, int, long, void*) {
+  delete static_cast<handshake*>(x);
+}
+
+handshake& handshake_of(const SSL* ssl) {
+  static const int index =
+      SSL_get_ex_new_index(0, nullptr, nullptr, nullptr, delete_handshake);
+  auto* x = static_cast<handshake*>(SSL_get_ex_data(ssl, index));
+  if (x == nullptr) {
+    x = new handshake;
+    SSL_set_ex_data(const_cast<SSL*>(ssl), index, x);
+  }
+  return *x;
+}
+
+/// CAF leaves an attempt at a handshake, to try it again.
+bool is_late(int where, int value, const handshake& x) {
+  constexpr auto patience = std::chrono::seconds{10};
+  return (static_cast<unsigned>(where) & SSL_CB_EXIT) != 0 && value <= 0
+         && clock::now() - x.begin > patience;
+}
+
+// -- what OpenSSL calls -------------------------------------------------------
+
+void on_info(const SSL* ssl, int where, int value) {
+  if (!is_ours(ssl))
+    return;
+  auto& state = handshake_of(ssl);
+  auto reason = find_reason(ssl, where, value);
+  if (reason.kind == failure_reason::none && is_late(where, value, state))
+    reason.kind = failure_reason::silence;
+  if (reason.kind == failure_reason::none || state.told)
+    return;
+  state.told = true;
+  auto peer = address_of(ssl, ::getpeername);
+  if (reason.kind == failure_reason::silence)
+    // CAF finds the end of the stream at its next attempt.
+    ::shutdown(SSL_get_fd(ssl), SHUT_RDWR);
+  if (SSL_is_server(ssl) == 1)
+    tell_door(address_of(ssl, ::getsockname).port,
+              fmt::format("{} is refused: {}", peer.text, text_of(reason)));
+  else
+    place_of(peer.port).store(static_cast<std::uint64_t>(peer.port) << 48U
+                              | static_cast<std::uint64_t>(reason.kind) << 32U
+                              | reason.code);
+}
+
+void on_new_context(void* context, void*, CRYPTO_EX_DATA*, int, long, void*) {
+  SSL_CTX_set_info_callback(static_cast<SSL_CTX*>(context), on_info);
+}
+
+} // namespace
+
+void watch_tls(const void* certificate) {
+  auto* value = static_cast<X509*>(const_cast<void*>(certificate));
+  X509_up_ref(value);
+  auto* added = new own_certificate{
+      value, own_certificates.load(std::memory_order_acquire)};
+  while (!own_certificates.compare_exchange_weak(added->next, added,
+                                                 std::memory_order_acq_rel)) {
+  }
+  static const int index = CRYPTO_get_ex_new_index(
+      CRYPTO_EX_INDEX_SSL_CTX, 0, nullptr, on_new_context, nullptr, nullptr);
+  (void) index;
+}
+
+void watch_door(std::uint16_t port, const caf::strong_actor_ptr& published,
+                const caf::actor& listener) {
+  auto* added = new door{port, caf::actor_cast<caf::actor_addr>(published),
+                         caf::actor_cast<caf::actor_addr>(listener),
+                         doors.load(std::memory_order_acquire)};
+  while (!doors.compare_exchange_weak(added->next, added,
+                                      std::memory_order_acq_rel)) {
+  }
+}
+
+void forget_tls_failure(std::uint16_t port) {
+  place_of(port).store(0);
+}
+
+std::string tls_failure(std::uint16_t port) {
+  auto packed = place_of(port).load();
+  if (packed >> 48U != port)
+    return {};
+  return text_of({static_cast<failure_reason::kind_type>(packed >> 32U & 0xFFU),
+                  static_cast<std::uint32_t>(packed)});
+}
+
+} // namespace syncnorm::detail

@@ -1,0 +1,82 @@
+#pragma once
+
+#include <doctest/doctest.h>
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+namespace syncnorm::train {
+
+/// A connection to 127.0.0.1, or with port 0 a listener at a free one.
+class stranger {
+public:
+  explicit stranger(std::uint16_t port)
+      : socket_{::socket(AF_INET, SOCK_STREAM, 0)} {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(port);
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    auto* plain = reinterpret_cast<sockaddr*>(&address);
+    socklen_t size = sizeof address;
+    auto code = port == 0 ? ::bind(socket_, plain, size) | ::listen(socket_, 1)
+                          : ::connect(socket_, plain, size);
+    REQUIRE(code == 0);
+    ::getsockname(socket_, plain, &size);
+    port_ = ntohs(address.sin_port);
+  }
+
+  stranger(const stranger&) = delete;
+  stranger& operator=(const stranger&) = delete;
+
+  ~stranger() {
+    ::close(socket_);
+  }
+
+  void send(const std::string& bytes) const {
+    // The other side may have closed it already.
+    (void) ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+  }
+
+  [[nodiscard]] std::uint16_t port() const {
+    return port_;
+  }
+
+private:
+  int socket_;
+  std::uint16_t port_ = 0;
+};
+
+inline std::uint16_t port_of(const std::string& where) {
+  return static_cast<std::uint16_t>(
+      std::stoi(where.substr(where.rfind(':') + 1)));
+}
+
+/// Garbage, half messages and another protocol's on that port, from strangers
+/// that stay for as long as what is returned.
+inline std::vector<std::unique_ptr<stranger>> disturb(std::uint16_t port) {
+  std::mt19937 random{port};
+  std::vector<std::unique_ptr<stranger>> result;
+  for (std::size_t size : {0U, 1U, 5U, 39U, 40U, 41U, 4000U}) {
+    std::string bytes(size, '\0');
+    for (auto& x : bytes)
+      x = static_cast<char>(random());
+    result.push_back(std::make_unique<stranger>(port));
+    result.back()->send(bytes);
+  }
+  result.push_back(std::make_unique<stranger>(port));
+  result.back()->send("GET / HTTP/1.1\r\n\r\n");
+  // The first half of a TLS handshake: a header that promises 512 bytes.
+  result.push_back(std::make_unique<stranger>(port));
+  result.back()->send(std::string{"\x16\x03\x01\x02\x00\x01\x00\x01", 8});
+  return result;
+}
+
+} // namespace syncnorm::train
