@@ -21,9 +21,14 @@ caf::behavior watch(caf::event_based_actor* self, const caf::actor_addr& target,
 
 } // namespace
 
-void spawn_deadline_watch(caf::actor_system& system, caf::actor_addr target,
-                          caf::timespan delay) {
-  system.spawn<caf::hidden>(watch, std::move(target), delay);
+caf::actor spawn_deadline_watch(caf::actor_system& system,
+                                caf::actor_addr target, caf::timespan delay) {
+  return system.spawn<caf::hidden>(watch, std::move(target), delay);
+}
+
+void end_deadline_watch(caf::actor watch) {
+  if (watch)
+    caf::anon_send_exit(watch, caf::exit_reason::user_shutdown);
 }
 
 } // namespace syncnorm::detail

@@ -288,3 +288,25 @@ TEST_CASE_FIXTURE(system_fixture,
   CHECK(c.lead(1)().value == 21);
   CHECK(two().value == 21);
 }
+
+// -- the end of the system ----------------------------------------------------
+
+TEST_CASE("a system ends at once, however many rounds wait for their "
+          "deadline") {
+  system_fixture fixture;
+  caf::scoped_actor self{fixture.system};
+  for (int i = 0; i < 200; ++i) {
+    auto master = spawn_sync_master<double, double>(
+        fixture.system,
+        {.layer = "layer " + std::to_string(i),
+         .deadline = std::chrono::hours{1}},
+        sync_callback<double, double>{add_up});
+    register_slave(self, master, 1)
+        .receive([](const slave_ticket&) {},
+                 [](const caf::error& reason) { FAIL(describe(reason)); });
+    detail::send(self, master, run_master_atom_v, 1.0);
+    detail::request(self, master, nr_slaves_atom_v)
+        .receive([](std::uint64_t n) { CHECK(n == 1); },
+                 [](const caf::error& reason) { FAIL(describe(reason)); });
+  }
+}

@@ -50,6 +50,7 @@ public:
   void on_exit() override {
     fail(make_error(errc::master_down, where() + ": the master has exited"),
          fault::elsewhere);
+    end_deadline_watch(std::exchange(watch_, nullptr));
     monitor_.ended(where());
   }
 
@@ -263,6 +264,8 @@ private:
   std::set<caf::actor_addr> watched_;
 
   bool armed_ = false;
+  /// The timer that rings next.
+  caf::actor watch_;
   /// Until when relays that are late may say whom they wait for.
   std::optional<time_point> patience_;
 };
