@@ -353,4 +353,15 @@ spawn_batch_norm_relay(caf::actor_system& system,
       merge_on_own_stream(std::make_shared<device_stream>()));
 }
 
+std::shared_ptr<batch_norm_relays>
+spawn_batch_norm_relays(caf::actor_system& system,
+                        const batch_norm_master_actor& master,
+                        const sync_options& options, std::int64_t copies) {
+  // On devices each relay uses the stream of its first message: several of them
+  // share this function.
+  return std::make_shared<batch_norm_relays>(
+      system, master, options, copies,
+      [](std::span<message> messages) { return merge_messages(messages); });
+}
+
 } // namespace syncnorm

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <limits>
 
 namespace syncnorm {
 
@@ -20,9 +21,13 @@ namespace {
 } // namespace
 
 sync_options make_sync_options(const batch_norm_options& options) {
+  auto fan_in = options.fan_in;
+  if (!fan_in && options.where.type != device_type::cpu)
+    fan_in = std::numeric_limits<std::int64_t>::max();
   return {.layer = options.name,
           .deadline = options.deadline,
-          .policy = failure_policy::fail_round};
+          .policy = failure_policy::fail_round,
+          .fan_in = fan_in};
 }
 
 void batch_norm_options::validate() const {

@@ -55,11 +55,18 @@ batch_norm_participant::batch_norm_participant(
 batch_norm_participant batch_norm_participant::replicate(
     caf::actor_system& system, sync_options options, callback_context& context,
     std::int64_t copy_id) {
-  if (copy_id != 0)
-    return {system, context.published<batch_norm_master_actor>(), copy_id,
-            options.deadline};
-  batch_norm_participant result{system, std::move(options), context.copies()};
-  context.publish(result.master());
+  using relays_ptr = std::shared_ptr<batch_norm_relays>;
+  if (copy_id != 0) {
+    const auto& relays = *context.published<relays_ptr>();
+    batch_norm_participant result{system, relays.at(copy_id), copy_id,
+                                  options.deadline};
+    result.master_ = relays.master();
+    return result;
+  }
+  batch_norm_participant result{system, options, context.copies()};
+  result.relays_ = spawn_batch_norm_relays(system, result.master_, options,
+                                           context.copies());
+  context.publish(result.relays_);
   return result;
 }
 

@@ -91,6 +91,7 @@ void batch_norm_slave::on_exit() {
   end_stream_waiter(std::exchange(waiter_, nullptr));
   if (role_.copy_id == 0 && role_.master)
     caf::anon_send_exit(role_.master, caf::exit_reason::user_shutdown);
+  role_.relays.reset();
   pipe_.reset();
   role_.registered->put(reason);
   replica_.reset();

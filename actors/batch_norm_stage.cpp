@@ -82,19 +82,22 @@ void batch_norm_stage::on_data_parallel_replicate(callback_context& context,
                        copy_id));
   detail::slave_role role;
   role.copy_id = copy_id;
-  role.deadline =
-      *resolve(make_sync_options(options), system_->config()).deadline;
+  auto resolved = resolve(make_sync_options(options), system_->config());
+  role.deadline = *resolved.deadline;
+  using relays_ptr = std::shared_ptr<batch_norm_relays>;
   if (copy_id != 0)
-    role.master = context.published<batch_norm_master_actor>();
+    role.master = context.published<relays_ptr>()->at(copy_id);
   else if (context.copies() > 1)
-    role.master = spawn_batch_norm_master(*system_, make_sync_options(options),
-                                          context.copies());
+    role.master = spawn_batch_norm_master(*system_, resolved, context.copies());
   auto registered = std::make_shared<future_result<bool>>();
   auto ended = std::make_shared<future_result<bool>>();
   role.registered = std::make_shared<future_writer<bool>>(registered);
   role.ended = std::make_shared<future_writer<bool>>(ended);
-  if (copy_id == 0)
-    context.publish(role.master);
+  if (copy_id == 0) {
+    role.relays = spawn_batch_norm_relays(*system_, role.master, resolved,
+                                          context.copies());
+    context.publish(role.relays);
+  }
   slave_ = system_->spawn<detail::batch_norm_slave>(replica_, std::move(role));
   ended_ = std::move(ended);
   auto answer = registered->get();

@@ -7,6 +7,7 @@
 #include "syncnorm/sync_relay.hpp"
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 
@@ -35,6 +36,18 @@ batch_norm_master_actor
 spawn_batch_norm_relay(caf::actor_system& system,
                        const batch_norm_master_actor& parent, std::string layer,
                        replica_range range);
+
+/// Where the copies of a layer that are all in one process register.
+using batch_norm_relays = sync_relays<batch_norm_message, batch_norm_reply>;
+
+/// Spawns the relays of a layer's copies in this process: none, unless `copies`
+/// are more than the fan-in of `options`.
+/// @param copies the owner included.
+/// @throws error as `plan_relays` and `resolve`.
+[[nodiscard]] std::shared_ptr<batch_norm_relays>
+spawn_batch_norm_relays(caf::actor_system& system,
+                        const batch_norm_master_actor& master,
+                        const sync_options& options, std::int64_t copies);
 
 /// How that master merges and replies.
 /// @throws error `invalid_argument` for less than one participant.

@@ -48,11 +48,16 @@ struct batch_norm_options {
   /// How long a round may take from its first message to its last. Left open:
   /// as `sync_options::deadline`.
   std::optional<caf::timespan> deadline = std::nullopt;
+  /// How many messages of a round an actor takes at most: copies of one process
+  /// that are more stand behind a tree of relays, with the same bits. Left
+  /// open: as `sync_options::fan_in`; if copy 0 is on a CUDA device, its master
+  /// takes all messages, to merge them there at once.
+  std::optional<std::int64_t> fan_in = std::nullopt;
 
   /// @throws error `invalid_argument` for an empty name, less than one channel,
   ///         eps that is negative or not finite, momentum outside [0, 1], a
-  ///         deadline of zero or less, or `frozen` or `online` without running
-  ///         statistics;
+  ///         deadline of zero or less, a fan-in below 2, or `frozen` or
+  ///         `online` without running statistics;
   ///         `device_unavailable` if `where` does not exist here, or is no CPU
   ///         device and the layer is `online`; `device_mismatch` if `stream` is
   ///         of another device.

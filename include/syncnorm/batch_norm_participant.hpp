@@ -43,9 +43,10 @@ public:
                          std::int64_t copy_id,
                          std::optional<caf::timespan> deadline = std::nullopt);
 
-  /// What a replication callback does: for copy 0 makes a master and publishes
-  /// its handle in `context`, a `batch_norm_master_actor`; for others registers
-  /// with that.
+  /// What a replication callback does: for copy 0 makes a master and, if the
+  /// copies are more than the fan-in of `options`, relays, which live as long;
+  /// publishes them in `context`, a `std::shared_ptr<batch_norm_relays>`. The
+  /// others register with the master or their relay.
   /// @throws error as the constructors and as `callback_context`.
   static batch_norm_participant replicate(caf::actor_system& system,
                                           sync_options options,
@@ -107,6 +108,8 @@ private:
   std::chrono::nanoseconds waited_{0};
   batch_norm_master_actor master_;
   std::variant<alone, owner, pipe> role_;
+  /// Copy 0's.
+  std::shared_ptr<batch_norm_relays> relays_;
 };
 
 } // namespace syncnorm

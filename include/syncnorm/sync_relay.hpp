@@ -115,6 +115,11 @@ public:
     return master_;
   }
 
+  /// The master above them.
+  [[nodiscard]] const handle_type& master() const noexcept {
+    return master_;
+  }
+
   /// How many relays there are.
   [[nodiscard]] std::size_t size() const noexcept {
     return handles_.size();

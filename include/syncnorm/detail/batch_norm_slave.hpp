@@ -22,8 +22,11 @@ namespace syncnorm::detail {
 
 /// What a slave actor is: one copy among others.
 struct slave_role {
-  /// Null if there is one copy only.
+  /// With whom it registers: the master, or a relay. Null if there is one copy
+  /// only.
   batch_norm_master_actor master;
+  /// Copy 0's: they end when it does.
+  std::shared_ptr<batch_norm_relays> relays;
   std::int64_t copy_id = 0;
   /// How long to wait for a device.
   caf::timespan deadline{};
