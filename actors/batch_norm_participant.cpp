@@ -3,7 +3,10 @@
 #include "syncnorm/config.hpp"
 #include "syncnorm/detail/host_copy.hpp"
 
+#include <fmt/format.h>
+
 #include <array>
+#include <tuple>
 #include <utility>
 
 namespace syncnorm {
@@ -77,26 +80,58 @@ batch_norm_participant::operator=(batch_norm_participant&&) noexcept = default;
 batch_norm_participant::~batch_norm_participant() = default;
 
 batch_norm_reply batch_norm_participant::run(batch_norm_message message) {
+  begin(std::move(message));
+  return end();
+}
+
+void batch_norm_participant::begin(batch_norm_message message) {
+  if (outstanding_)
+    throw error{errc::invalid_argument,
+                fmt::format("batch_norm_participant: copy {} begins a round "
+                            "before it has the reply of the last one",
+                            copy_id_)};
+  if (host_only_)
+    message = to_host(std::move(message));
+  outstanding_ = message;
+  if (!std::holds_alternative<alone>(role_))
+    send(std::move(message));
+}
+
+batch_norm_reply batch_norm_participant::end() {
+  if (!outstanding_)
+    throw error{errc::invalid_argument,
+                fmt::format("batch_norm_participant: copy {} ends a round that "
+                            "it has not begun",
+                            copy_id_)};
+  auto message = *std::exchange(outstanding_, std::nullopt);
   if (std::holds_alternative<alone>(role_)) {
     std::array messages{identified<batch_norm_message>{0, std::move(message)}};
     return merge_round(messages);
   }
-  if (host_only_)
-    return send(to_host(std::move(message)));
-  auto reply = send(message);
+  auto reply = receive();
   if (!reply.resend)
     return reply;
   host_only_ = true;
-  return send(to_host(std::move(message)));
+  send(to_host(std::move(message)));
+  return receive();
 }
 
-batch_norm_reply batch_norm_participant::send(batch_norm_message message) {
+void batch_norm_participant::send(batch_norm_message message) {
   ++messages_sent_;
+  // The master may do its work on the thread that sends.
+  auto begin = std::chrono::steady_clock::now();
+  if (auto* slave = std::get_if<pipe>(&role_))
+    std::ignore = slave->run_slave_async(std::move(message));
+  else
+    std::get<owner>(role_)->send_master(std::move(message));
+  waited_ += std::chrono::steady_clock::now() - begin;
+}
+
+batch_norm_reply batch_norm_participant::receive() {
   auto begin = std::chrono::steady_clock::now();
   auto* slave = std::get_if<pipe>(&role_);
-  auto reply = slave != nullptr
-                   ? slave->run_slave(std::move(message))
-                   : std::get<owner>(role_)->run_master(std::move(message));
+  auto reply = slave != nullptr ? slave->await_reply()
+                                : std::get<owner>(role_)->await_reply();
   waited_ += std::chrono::steady_clock::now() - begin;
   return value_or_throw(std::move(reply));
 }

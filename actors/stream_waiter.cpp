@@ -7,6 +7,7 @@
 #include <chrono>
 #include <exception>
 #include <limits>
+#include <thread>
 #include <utility>
 
 namespace syncnorm::detail {
@@ -58,21 +59,35 @@ void end_stream_waiter(const stream_waiter_actor& waiter) {
     detail::anon_send(waiter, await_stream_atom_v, end_ticket, stream_work{});
 }
 
-stream_watch::stream_watch(caf::actor_system& system)
-    : system_{&system},
-      waiter_{spawn_stream_waiter(system)} {}
+namespace {
+
+/// Calls `f` on a thread that ends with it. CAF leaves a reference to the
+/// system's logger in a thread that it finds, and the end of the system waits
+/// for that: for ever, where the thread is one of libtorch's.
+template <class F>
+void on_short_thread(F f) {
+  std::thread{std::move(f)}.join();
+}
+
+} // namespace
+
+stream_watch::stream_watch(caf::actor_system& system) : system_{&system} {
+  on_short_thread([&] { waiter_ = spawn_stream_waiter(system); });
+}
 
 stream_watch::~stream_watch() {
   end_stream_waiter(waiter_);
 }
 
 void stream_watch::wait(stream_work work, caf::timespan timeout) {
-  caf::scoped_actor self{*system_};
   caf::error failure;
-  detail::request_within(self, timeout, waiter_, await_stream_atom_v,
-                         std::uint64_t{0}, std::move(work))
-      .receive([](std::uint64_t) {},
-               [&](caf::error& reason) { failure = std::move(reason); });
+  on_short_thread([&] {
+    caf::scoped_actor self{*system_};
+    detail::request_within(self, timeout, waiter_, await_stream_atom_v,
+                           std::uint64_t{0}, std::move(work))
+        .receive([](std::uint64_t) {},
+                 [&](caf::error& reason) { failure = std::move(reason); });
+  });
   if (failure == caf::none)
     return;
   failure = explain_stream_error(failure, timeout);

@@ -2,7 +2,12 @@
 # and benchmarks belong to whoever builds syncnorm itself.
 
 find_package(CAF QUIET COMPONENTS core io openssl)
-if(SYNCNORM_ENABLE_TORCH OR NOT DEFINED SYNCNORM_ENABLE_TORCH)
+set(SYNCNORM_TORCH_ROOT
+    ""
+    CACHE PATH "Folder of include/ and lib/ of a libtorch, or empty")
+if(SYNCNORM_TORCH_ROOT)
+  set(Torch_FOUND ON)
+elseif(SYNCNORM_ENABLE_TORCH OR NOT DEFINED SYNCNORM_ENABLE_TORCH)
   find_package(Torch QUIET)
 endif()
 include(CheckLanguage)

@@ -8,7 +8,8 @@ usage: scripts/gpu-check.sh [options]
 
 On a machine with a GPU, the CUDA toolkit and a C++ compiler, but no package
 registry: builds syncnorm for that GPU (with the actors, if CAF is found, and
-without the examples), runs their tests (but those of the Debian packages), runs
+without the examples), runs their tests (but those of the Debian packages), those
+of the libtorch component on GPUs too where there is a libtorch with CUDA, runs
 the GPU tests under compute-sanitizer where it is installed, and prints the table
 of the CUDA benchmark last.
 
@@ -23,8 +24,9 @@ of the CUDA benchmark last.
 Exits with 0 if all was built and passed, 1 if not. On a machine with a GPU a
 skipped GPU test is a failure. Benchmark goals that are missed are shown in the
 table and in DIR/cuda_kernels.json and do not fail the run.
-Environment: CUDACXX names nvcc; PYTHON the Python whose PyTorch is compared
-with (default python3; none found: no comparison).
+Environment: CUDACXX names nvcc; TORCH_ROOT the folder of include/ and lib/ of a
+libtorch with CUDA, or PYTHON the Python whose PyTorch that is (default python3;
+none found, or --no-gpu without TORCH_ROOT: no comparison, no component).
 TEXT
 }
 
@@ -151,7 +153,7 @@ printf 'cmake  %s\nninja  %s\nc++    %s\n' "$cmake" "$ninja" \
   "$(c++ --version | head -1)"
 
 architecture=90-real
-torch_root=
+torch_root=${TORCH_ROOT:-}
 if $gpu; then
   command -v nvidia-smi > /dev/null || fail "no nvidia-smi; see --no-gpu"
   capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader \
@@ -161,16 +163,19 @@ if $gpu; then
   architecture=${capability/./}-real
   printf 'gpu    %s\n' \
     "$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -1)"
-  torch_root=$("${PYTHON:-python3}" -c '
+  [[ -n $torch_root ]] || torch_root=$("${PYTHON:-python3}" -c '
 import os, torch
 print(os.path.dirname(torch.__file__) if torch.version.cuda else "")' \
     2> /dev/null || true)
-  printf 'torch  %s\n' "${torch_root:-none with CUDA: no comparison}"
 fi
+printf 'torch  %s\n' "${torch_root:-none with CUDA: no comparison, no component}"
 
 # -- build --------------------------------------------------------------------
 
+# configure ROOT-OF-THE-COMPARISON [OPTION...]
 configure() {
+  local peer=$1
+  shift
   "${run_cmake[@]}" -S . -B "$build" -G Ninja \
     -DCMAKE_MAKE_PROGRAM="$ninja" \
     -DCMAKE_BUILD_TYPE=Release \
@@ -181,8 +186,9 @@ configure() {
     -DSYNCNORM_ENABLE_TORCH=OFF \
     -DSYNCNORM_ENABLE_EXAMPLES=OFF \
     -DSYNCNORM_ENABLE_BENCH=ON \
-    -DSYNCNORM_BENCH_TORCH_ROOT="$1" "${actors[@]}" \
-    > "$build/configure.log" 2>&1 \
+    -DSYNCNORM_TORCH_ROOT= \
+    -DSYNCNORM_BENCH_TORCH_ROOT="$peer" "${actors[@]}" \
+    "$@" > "$build/configure.log" 2>&1 \
     || { tail -30 "$build/configure.log" >&2; fail "CMake failed"; }
 }
 
@@ -210,6 +216,33 @@ with_libraries "${ctest[@]}" --test-dir "$build" --output-on-failure \
   | tee "$build/ctest.log" || failed+=("tests")
 if $gpu && grep -q 'Skipped' "$build/ctest.log"; then
   failed+=("a GPU test was skipped")
+fi
+
+# The libtorch component on GPUs, in the same build folder.
+check_component() {
+  local status=0
+  configure "" -DSYNCNORM_ENABLE_TORCH=ON -DSYNCNORM_TORCH_ROOT="$torch_root" \
+    -DSYNCNORM_ENABLE_BENCH=OFF
+  if ! compile test_nn_cuda; then
+    grep -m5 -E 'error|undefined' "$build/build.log" || true
+    failed+=("the libtorch component does not build")
+    return
+  fi
+  with_libraries timeout 300 "$build/tests/nn/test_nn_cuda" || status=$?
+  case $status in
+    0) ;;
+    77) if $gpu; then failed+=("the libtorch component saw no GPU"); fi ;;
+    *) failed+=("the libtorch component") ;;
+  esac
+}
+
+if [[ -n $torch_root ]]; then
+  step "libtorch component"
+  if grep -q '^SYNCNORM_ENABLE_ACTORS:BOOL=ON' "$build/CMakeCache.txt"; then
+    check_component
+  else
+    echo "it needs CAF: left out"
+  fi
 fi
 
 # Runs a test program under one tool of compute-sanitizer.

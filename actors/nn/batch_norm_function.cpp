@@ -3,6 +3,8 @@
 #include "actors/nn/layer_check.hpp"
 #include "actors/nn/seat.hpp"
 #include "actors/nn/tensor_bridge.hpp"
+#include "actors/nn/tensor_kernels.hpp"
+#include "actors/nn/torch_devices.hpp"
 #include "syncnorm/batch_norm.hpp"
 #include "syncnorm/error.hpp"
 #include "syncnorm/nn/synchronized_batch_norm.hpp"
@@ -20,41 +22,59 @@ namespace {
 
 using namespace detail;
 
-/// The moments of `x`, as a layer sends them.
+/// The moments of `x`, as a layer sends them: in float64, or of the statistics'
+/// type on a device.
 round_request moments_of(const at::Tensor& x) {
   auto view = view_of(x);
   auto channels = view.shape().channels;
+  auto size = static_cast<std::size_t>(2 * channels);
   round_request result;
   result.type = view.type();
   result.channels = channels;
-  result.values.resize(static_cast<std::size_t>(2 * channels));
+  tensor_kernels kernels{x.device()};
   moments_view out;
-  out.mean = result.values.data();
-  out.m2 = result.values.data() + channels;
   out.channels = channels;
   out.type = dtype::float64;
-  torch_execution run;
-  auto scratch = make_scratch(batch_moments_workspace(view.layout()));
-  batch_moments(run, view, out, scratch_of(scratch));
+  if (const auto& stream = kernels.stream()) {
+    out.type = statistics_type(view.type());
+    out.where = stream.where();
+    result.device_values = device_array{stream, out.type, size};
+    out.mean = result.device_values.data();
+    out.m2 = result.device_values.at(size / 2);
+    kernels.batch_moments(view, out);
+    result.device_values.publish();
+  } else {
+    result.values.resize(size);
+    out.mean = result.values.data();
+    out.m2 = result.values.data() + channels;
+    kernels.batch_moments(view, out);
+  }
   result.count = out.count;
   return result;
 }
 
 /// One per channel where the variance counts, zero where epsilon took its
 /// place.
-at::Tensor unclamped_of(const std::vector<double>& values, double eps) {
-  auto channels = static_cast<std::int64_t>(values.size() / 2);
-  auto result = at::empty({channels}, at::kDouble);
-  for (std::int64_t c = 0; c < channels; ++c)
-    result.data_ptr<double>()[c] =
-        values[static_cast<std::size_t>(channels + c)] < 1 / std::sqrt(eps);
+at::Tensor unclamped_of(const at::Tensor& inv_std, double eps) {
+  auto channels = inv_std.numel();
+  auto result = at::ones_like(inv_std);
+  auto type = *to_dtype(inv_std.scalar_type());
+  if (auto stream = current_stream(inv_std.device()))
+    stream.runtime().clear_clamped(stream.run(), inv_std.data_ptr(), eps,
+                                   channels, type, result.data_ptr());
+  else
+    clear_clamped({}, inv_std.data_ptr(), eps, channels, type,
+                  result.data_ptr());
   return result;
 }
 
 saved_statistics saved_of(const round_reply& reply,
                           const SynchronizedBatchNormOptions& options,
                           const at::TensorOptions& like) {
-  auto both = from_doubles(reply.values, like).view({2, -1});
+  auto both = (reply.device_values.data() != nullptr
+                   ? to_tensor(reply.device_values, like)
+                   : from_doubles(reply.values, like))
+                  .view({2, -1});
   saved_statistics result;
   result.mean = both[0];
   result.inv_std = both[1];
@@ -62,7 +82,7 @@ saved_statistics saved_of(const round_reply& reply,
   result.eps = options.eps();
   result.mode = options.eps_mode();
   if (result.mode == eps_mode::clamp)
-    result.unclamped = unclamped_of(reply.values, options.eps());
+    result.unclamped = unclamped_of(result.inv_std, options.eps());
   return result;
 }
 
@@ -102,6 +122,7 @@ saved_part_ptr save(const at::Tensor& x, const at::Tensor& y,
     part->edges =
         torch::autograd::collect_next_edges(x, affine.weight, affine.bias);
   part->edges.resize(3);
+  part->stream = current_torch_stream(x.device());
   part->like_y = at::empty({}, y.options()).expand(y.sizes());
   return part;
 }
@@ -156,9 +177,10 @@ private:
   at::Tensor train_jointly(participant& seat, round_request request,
                            Update update) {
     auto copy = static_cast<std::size_t>(seat.copy_id());
-    auto round = seat.messages_sent();
+    auto round = seat.rounds();
     auto& joint = *seat.joint();
-    joint.post(copy, round, save(x_, y_, affine_));
+    auto part = save(x_, y_, affine_);
+    joint.post(copy, round, part);
     round_reply reply;
     try {
       reply = seat.run(std::move(request));
@@ -166,8 +188,8 @@ private:
       joint.withdraw(copy, round);
       throw;
     }
-    auto saved = accept(reply, update);
-    set_history(y_, joint.join(copy, round, saved), copy);
+    part->statistics = accept(reply, update);
+    set_history(y_, joint.join(copy, round), copy);
     return y_;
   }
 
@@ -197,15 +219,16 @@ private:
       parameters.weight = affine_.weight.data_ptr();
       parameters.bias = affine_.bias.data_ptr();
     }
-    torch_execution run;
-    normalize(run, view_of(x_), parameters, mutable_view_of(y_));
+    tensor_kernels kernels{x_.device()};
+    kernels.normalize(view_of(x_), parameters, mutable_view_of(y_));
   }
 
   void own_history(const saved_statistics& saved, const participant_ptr& seat) {
     if (!c10::GradMode::is_enabled() || !affine_.requires_grad(x_))
       return;
     std::vector<saved_part_ptr> parts{save(x_, y_, affine_)};
-    set_history(y_, make_node<batch_norm_node>(parts, saved, seat), 0);
+    parts[0]->statistics = saved;
+    set_history(y_, make_node<batch_norm_node>(parts, seat), 0);
   }
 
   at::Tensor x_;
@@ -215,30 +238,58 @@ private:
   at::ScalarType statistics_type_;
 };
 
+/// The running statistics of a layer, undefined if they are not tracked.
+struct running_tensors {
+  at::Tensor mean;
+  at::Tensor var;
+  at::Tensor batches;
+
+  [[nodiscard]] bool on_cpu() const {
+    return mean.is_cpu();
+  }
+};
+
 /// Puts the layer's options and running statistics into its message.
 void add_update(const SynchronizedBatchNormOptions& options,
-                const at::Tensor& mean, const at::Tensor& var,
-                const at::Tensor& batches, round_request& out) {
+                const running_tensors& running, known_counter& counter,
+                round_request& out) {
   auto momentum = options.momentum();
   out.eps = options.eps();
   out.mode = options.eps_mode();
   out.momentum = momentum ? *momentum : 0.0;
   out.cumulative = !momentum;
-  if (!mean.defined())
+  if (!running.mean.defined())
     return;
-  out.running = to_doubles(at::cat({mean.detach(), var.detach()}));
-  out.num_batches_tracked = batches.item<std::int64_t>();
+  auto both = at::cat({running.mean.detach(), running.var.detach()});
+  if (running.on_cpu()) {
+    out.running = to_doubles(both);
+    out.num_batches_tracked = running.batches.item<std::int64_t>();
+  } else {
+    out.device_running = to_array(both);
+    out.num_batches_tracked = counter.read(running.batches);
+  }
 }
 
-void take_over(const round_reply& reply, at::Tensor& mean, at::Tensor& var,
-               at::Tensor& batches) {
-  if (!mean.defined() || reply.running.empty())
+void take_over(const round_reply& reply, const running_tensors& running,
+               known_counter& counter) {
+  if (!running.mean.defined())
     return;
   c10::NoGradGuard no_grad;
-  auto both = from_doubles(reply.running, at::kDouble).view({2, -1});
-  mean.copy_(both[0]);
-  var.copy_(both[1]);
-  batches.fill_(reply.num_batches_tracked);
+  if (reply.device_running.data() != nullptr) {
+    auto half = reply.device_running.size() / 2;
+    overwrite(running.mean, reply.device_running, 0);
+    overwrite(running.var, reply.device_running, half);
+  } else if (!reply.running.empty()) {
+    auto both = from_doubles(reply.running, at::kDouble).view({2, -1});
+    running.mean.copy_(both[0]);
+    running.var.copy_(both[1]);
+  } else {
+    return;
+  }
+  if (running.on_cpu())
+    running.batches.fill_(reply.num_batches_tracked);
+  else
+    counter.write(running.batches, reply.num_batches_tracked);
 }
 
 } // namespace
@@ -272,24 +323,22 @@ torch::Tensor SynchronizedBatchNormBase::run(const torch::Tensor& input,
                                              const call& with) const {
   auto seat = with.training ? seat_ : nullptr;
   try {
-    check_call(kind(), input, with.dimensions, with.options, with.weight,
-               with.running_mean);
+    check_call(kind(), input, with.dimensions, with.options,
+               {with.weight, with.bias, with.running_mean, with.running_var});
     forward_call here{input, {with.weight, with.bias}, with.options};
     if (!with.training && with.running_mean.defined())
       return here.evaluate(with.running_mean, with.running_var);
-    auto tracked = with.training && with.options.track_running_stats();
-    at::Tensor none;
-    auto& mean = tracked ? with.running_mean : none;
-    auto& var = tracked ? with.running_var : none;
-    auto& batches = with.num_batches_tracked;
+    running_tensors running;
+    if (with.training && with.options.track_running_stats())
+      running = {with.running_mean, with.running_var, with.num_batches_tracked};
     return here.train(
         seat,
         [&](round_request& out) {
-          add_update(with.options, mean, var, batches, out);
+          // Those of the other copies do not count.
+          if (!seat || seat->copy_id() == 0)
+            add_update(with.options, running, batches_, out);
         },
-        [&](const round_reply& reply) {
-          take_over(reply, mean, var, batches);
-        });
+        [&](const round_reply& reply) { take_over(reply, running, batches_); });
   } catch (const std::exception& x) {
     if (seat)
       seat->layer_failed(x.what());

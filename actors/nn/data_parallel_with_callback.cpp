@@ -1,18 +1,19 @@
 #include "syncnorm/nn/data_parallel_with_callback.hpp"
 
 #include "actors/nn/forward_session.hpp"
+#include "actors/nn/torch_devices.hpp"
 #include "actors/nn/worker_team.hpp"
 #include "syncnorm/error.hpp"
 #include "syncnorm/nn/module_traits.hpp"
 #include "syncnorm/nn/synchronized_batch_norm.hpp"
 
+#include <algorithm>
 #include <ATen/Parallel.h>
 #include <ATen/ThreadLocalState.h>
-#include <fmt/format.h>
-#include <torch/cuda.h>
-
-#include <algorithm>
+#include <c10/core/StreamGuard.h>
 #include <exception>
+#include <fmt/format.h>
+#include <optional>
 
 namespace syncnorm::nn {
 
@@ -20,11 +21,29 @@ namespace {
 
 std::vector<torch::Device> default_devices() {
   std::vector<torch::Device> result;
-  for (std::size_t i = 0;
-       i < static_cast<std::size_t>(torch::cuda::device_count()); ++i)
+  for (std::int32_t i = 0; i < detail::cuda_device_count(); ++i)
     result.emplace_back(torch::kCUDA, static_cast<torch::DeviceIndex>(i));
   if (result.empty())
     result.emplace_back(torch::kCPU);
+  return result;
+}
+
+/// The same device with an index, if it is there.
+torch::Device require_device(const torch::Device& where) {
+  if (auto expected = detail::why_unusable(where))
+    throw error{errc::device_unavailable,
+                fmt::format("DataParallelWithCallback: devices: expected {}, "
+                            "got {}",
+                            *expected, where.str())};
+  return to_torch(detail::to_device(where));
+}
+
+/// What is current on each device when a pass begins.
+std::vector<std::optional<c10::Stream>>
+streams_of(const std::vector<torch::Device>& devices) {
+  std::vector<std::optional<c10::Stream>> result;
+  for (const auto& where : devices)
+    result.emplace_back(detail::current_torch_stream(where));
   return result;
 }
 
@@ -36,6 +55,18 @@ void share_threads(detail::worker_team& team) {
   std::ignore =
       team.run(team.size(), [&](std::size_t) { at::set_num_threads(share); });
   at::set_num_threads(all);
+}
+
+/// What copy 0 has written to its buffers is the model's, also where the model
+/// is on another device.
+void hand_back_buffers(const torch::nn::Module& copy,
+                       torch::nn::Module& model) {
+  torch::NoGradGuard no_grad;
+  auto written = copy.named_buffers();
+  for (auto& entry : model.named_buffers())
+    if (const auto* buffer = written.find(entry.key());
+        buffer != nullptr && buffer->device() != entry.value().device())
+      entry.value().copy_(*buffer);
 }
 
 std::string text_of(const std::exception_ptr& x) {
@@ -89,6 +120,8 @@ DataParallelWithCallbackImpl::DataParallelWithCallbackImpl(
                 "DataParallelWithCallback: module: expected one, got null"};
   if (options.devices().empty())
     options.devices(default_devices());
+  for (auto* some : {&options.devices(), &options.output_device()})
+    std::transform(some->begin(), some->end(), some->begin(), require_device);
   register_module("module", module_);
 }
 
@@ -120,9 +153,13 @@ std::vector<torch::Tensor> DataParallelWithCallbackImpl::parallel_apply(
   const auto& copies = state_->replicas.copies();
   std::vector<torch::Tensor> outputs(inputs.size());
   at::ThreadLocalState caller;
+  auto streams = streams_of(state_->replicas.devices());
   session.begin();
   auto thrown = state_->team.run(inputs.size(), [&](std::size_t r) {
     at::ThreadLocalStateGuard as_caller{caller};
+    c10::OptionalStreamGuard on_stream;
+    if (streams[r])
+      on_stream.reset_stream(*streams[r]);
     try {
       outputs[r] = forward_(*copies[r], inputs[r]);
       session.leave(r, std::nullopt);
@@ -131,8 +168,10 @@ std::vector<torch::Tensor> DataParallelWithCallbackImpl::parallel_apply(
       throw;
     }
   });
-  if (!session.failed())
+  if (!session.failed()) {
+    hand_back_buffers(*copies[0], *module_);
     return outputs;
+  }
   release_replicas(copies);
   session.forget_seats();
   state_->seated = false;

@@ -2,6 +2,7 @@
 
 #include "actors/nn/graph_node.hpp"
 #include "actors/nn/tensor_bridge.hpp"
+#include "actors/nn/torch_devices.hpp"
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
@@ -28,8 +29,9 @@ public:
         seat_{std::move(seat)} {}
 
   variable_list apply(variable_list&& grads) override {
-    auto grad =
-        grads[0].defined() ? grads[0] : at::zeros({2, x_.size(1)}, at::kDouble);
+    auto grad = grads[0].defined() ? grads[0]
+                                   : at::zeros({2, x_.size(1)},
+                                               x_.options().dtype(at::kDouble));
     return {add_over_copies(grad, x_, seat_)};
   }
 
@@ -48,7 +50,7 @@ at::Tensor add_over_copies(const at::Tensor& sums, const at::Tensor& x,
   at::Tensor result;
   {
     c10::NoGradGuard no_grad;
-    result = exchange_sums(*seat, wide.detach(), x);
+    result = exchange_sums(*seat, wide.detach(), x).to(at::kDouble);
   }
   if (c10::GradMode::is_enabled() && wide.requires_grad()) {
     auto node = make_node<add_over_copies_node>(x.detach(), seat);
@@ -61,21 +63,21 @@ at::Tensor add_over_copies(const at::Tensor& sums, const at::Tensor& x,
 /// The sums of a call over parts or copies, in the dtype of the parameters.
 class summation {
 public:
-  summation(const std::vector<differentiable_part>& parts,
+  summation(const std::vector<backward_part>& parts,
             const participant_ptr& seat, at::ScalarType type)
       : parts_{parts},
         seat_{seat},
         type_{type} {}
 
   /// The sums over samples and spatial elements of the two tensors that `f`
-  /// makes of each part: each of shape (C).
+  /// makes of each part: each of shape (C), on the first part's device.
   template <class F>
   std::pair<at::Tensor, at::Tensor> operator()(F f) const {
     at::Tensor total;
     for (std::size_t r = 0; r < parts_.size(); ++r) {
       auto [a, b] = f(r);
       auto sums = at::stack({per_channel(a), per_channel(b)});
-      total = total.defined() ? total + sums : sums;
+      total = total.defined() ? total + sums.to(total.device()) : sums;
     }
     if (seat_)
       total = add_over_copies(total, parts_.front().x, seat_).to(type_);
@@ -87,16 +89,16 @@ public:
   }
 
 private:
-  const std::vector<differentiable_part>& parts_;
+  const std::vector<backward_part>& parts_;
   const participant_ptr& seat_;
   at::ScalarType type_;
 };
 
-/// C values in a shape that broadcasts over `x`.
+/// C values in a shape that broadcasts over `x`, on its device.
 at::Tensor along_channels(const at::Tensor& values, const at::Tensor& x) {
   std::vector<std::int64_t> shape(static_cast<std::size_t>(x.dim()), 1);
   shape[1] = -1;
-  return values.view(shape);
+  return values.to(x.device()).view(shape);
 }
 
 struct constants {
@@ -126,22 +128,42 @@ constants statistics_of(const std::vector<at::Tensor>& x, const summation& sum,
 
 } // namespace
 
-at::Tensor exchange_sums(participant& seat, const at::Tensor& sums,
-                         const at::Tensor& x) {
+void begin_exchange(participant& seat, const at::Tensor& sums,
+                    const at::Tensor& x) {
+  auto type = *to_dtype(x.scalar_type());
   round_request mine;
   mine.backward = true;
-  mine.type = *to_dtype(x.scalar_type());
+  mine.type = type;
   mine.channels = x.size(1);
   mine.count = x.numel() / x.size(1);
-  mine.values = to_doubles(sums);
-  auto all = seat.run(std::move(mine));
-  return from_doubles(all.values, at::kDouble).view({2, -1});
+  if (x.is_cpu())
+    mine.values = to_doubles(sums);
+  else
+    mine.device_values =
+        to_array(sums.to(to_scalar_type(statistics_type(type))).contiguous());
+  seat.begin(std::move(mine));
 }
 
-variable_list
-differentiable_backward(const std::vector<differentiable_part>& parts,
-                        const saved_statistics& saved,
-                        const participant_ptr& seat) {
+at::Tensor end_exchange(participant& seat, const at::Tensor& x) {
+  auto all = seat.end();
+  if (x.is_cpu())
+    return from_doubles(all.values, at::kDouble).view({2, -1});
+  const auto& values = all.device_values;
+  return to_tensor(values, x.options()
+                               .dtype(to_scalar_type(values.type()))
+                               .requires_grad(false))
+      .view({2, -1});
+}
+
+at::Tensor exchange_sums(participant& seat, const at::Tensor& sums,
+                         const at::Tensor& x) {
+  begin_exchange(seat, sums, x);
+  return end_exchange(seat, x);
+}
+
+variable_list differentiable_backward(const std::vector<backward_part>& parts,
+                                      const participant_ptr& seat) {
+  const auto& saved = parts.front().statistics;
   auto type = saved.mean.scalar_type();
   std::vector<at::Tensor> x;
   std::vector<at::Tensor> g;
@@ -163,7 +185,7 @@ differentiable_backward(const std::vector<differentiable_part>& parts,
       return std::pair{g[r], g[r] * (x[r] - along_channels(mean, x[r]))};
     });
   if (sum_g_xmu.defined() && saved.unclamped.defined())
-    sum_g_xmu = sum_g_xmu * saved.unclamped.to(type);
+    sum_g_xmu = sum_g_xmu * saved.unclamped.to(sum_g_xmu.options());
   variable_list result;
   for (std::size_t r = 0; r < parts.size(); ++r) {
     auto spread = [&](const at::Tensor& v) { return along_channels(v, x[r]); };
@@ -173,9 +195,10 @@ differentiable_backward(const std::vector<differentiable_part>& parts,
       dx = dx - spread(sum_g / n)
            - xmu * spread(inv_std * inv_std * sum_g_xmu / n);
     result.push_back((dx * spread(inv_std)).to(parts[r].x.scalar_type()));
+    auto here = [&](const at::Tensor& v) { return v.to(x[r].device()); };
     auto dy = parts[r].dy.to(type);
     auto affine = parts[r].weight.defined();
-    result.push_back(affine ? summation::per_channel(dy * xmu) * inv_std
+    result.push_back(affine ? summation::per_channel(dy * xmu) * here(inv_std)
                             : at::Tensor{});
     result.push_back(affine ? summation::per_channel(dy) : at::Tensor{});
   }

@@ -23,8 +23,7 @@ void joint_rounds::withdraw(std::size_t copy, std::uint64_t round) noexcept {
 }
 
 node_ptr<batch_norm_node> joint_rounds::join(std::size_t copy,
-                                             std::uint64_t round,
-                                             const saved_statistics& saved) {
+                                             std::uint64_t round) {
   auto& table = rounds_[round % 2];
   node_ptr<batch_norm_node> node;
   if (any_edge(table.parts)) {
@@ -32,8 +31,7 @@ node_ptr<batch_norm_node> joint_rounds::join(std::size_t copy,
     // nobody waits for another, and the others' are dropped.
     auto winner = table.winner.load(std::memory_order_acquire);
     if (winner < 0) {
-      table.candidates[copy] =
-          make_node<batch_norm_node>(table.parts, saved, nullptr);
+      table.candidates[copy] = make_node<batch_norm_node>(table.parts, nullptr);
       if (table.winner.compare_exchange_strong(
               winner, static_cast<std::int64_t>(copy),
               std::memory_order_acq_rel, std::memory_order_acquire))

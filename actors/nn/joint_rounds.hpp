@@ -32,8 +32,7 @@ public:
 
   /// After the reply: the node of all copies of that round, the same for each,
   /// or null if nothing requires a gradient. Input `copy` is this copy's.
-  node_ptr<batch_norm_node> join(std::size_t copy, std::uint64_t round,
-                                 const saved_statistics& saved);
+  node_ptr<batch_norm_node> join(std::size_t copy, std::uint64_t round);
 
 private:
   struct round_table {

@@ -1,6 +1,7 @@
 #include "actors/nn/layer_check.hpp"
 
 #include "actors/nn/tensor_bridge.hpp"
+#include "actors/nn/torch_devices.hpp"
 #include "syncnorm/error.hpp"
 
 #include <ATen/ATen.h>
@@ -79,11 +80,11 @@ void check_options(const char* kind,
 void check_call(const char* kind, const at::Tensor& input,
                 std::size_t dimensions,
                 const SynchronizedBatchNormOptions& options,
-                const at::Tensor& weight, const at::Tensor& running_mean) {
+                const layer_vectors& vectors) {
   if (!input.defined())
     fail(errc::invalid_argument, kind, "input", "a tensor", "none");
-  if (!input.device().is_cpu())
-    fail(errc::device_unavailable, kind, "input", "a tensor on the CPU",
+  if (auto expected = why_unusable(input.device()))
+    fail(errc::device_unavailable, kind, "input", "a tensor on " + *expected,
          "one on " + input.device().str());
   if (!to_dtype(input.scalar_type()) || input.layout() != at::kStrided)
     fail(errc::dtype_mismatch, kind, "input",
@@ -91,9 +92,11 @@ void check_call(const char* kind, const at::Tensor& input,
          c10::toString(input.scalar_type()));
   check_options(kind, options);
   check_shape(kind, input, dimensions, options.num_features());
-  check_vector(kind, "weight", weight, input, options.num_features());
-  check_vector(kind, "running_mean", running_mean, input,
-               options.num_features());
+  auto channels = options.num_features();
+  check_vector(kind, "weight", vectors.weight, input, channels);
+  check_vector(kind, "bias", vectors.bias, input, channels);
+  check_vector(kind, "running_mean", vectors.running_mean, input, channels);
+  check_vector(kind, "running_var", vectors.running_var, input, channels);
 }
 
 std::string layer_text(const char* kind, const std::string& path) {

@@ -57,12 +57,17 @@ private:
 };
 
 /// Makes `copy` the same tensor as `original` where the device is the same.
+/// They share their version as well: who remembers what is in `copy` learns of
+/// what is written to `original`.
 void alias(at::Tensor& copy, const at::Tensor& original, at::Device device) {
   if (original.device() != device)
     copy.set_data(original.detach().to(device));
   else if (copy.scalar_type() != original.scalar_type()
-           || copy.device() != device || !copy.is_set_to(original))
+           || copy.device() != device || !copy.is_set_to(original)) {
     copy.set_data(original.detach());
+    torch::autograd::impl::set_version_counter(
+        copy, torch::autograd::impl::version_counter(original));
+  }
 }
 
 void connect(const at::Tensor& original, std::vector<at::Tensor>& copies) {

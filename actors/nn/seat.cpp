@@ -1,10 +1,11 @@
-// The edge to CAF: the only source of this component that includes it.
+// The edge to CAF.
 
 #include "actors/nn/seat.hpp"
 
 #include "actors/nn/distant_copies.hpp"
 #include "actors/nn/forward_session.hpp"
 #include "syncnorm/batch_norm_participant.hpp"
+#include "syncnorm/detail/host_copy.hpp"
 
 #include <fmt/format.h>
 
@@ -39,30 +40,58 @@ std::vector<layer_group> divide(std::int64_t copies, std::int64_t size) {
   return result;
 }
 
+channel_payload to_payload(std::vector<double>&& in_host_memory,
+                           device_array&& on_device) {
+  if (on_device.data() != nullptr)
+    return std::move(on_device);
+  return double_array{std::move(in_host_memory)};
+}
+
 batch_norm_message to_message(round_request&& x) {
   batch_norm_message result;
   result.mode = x.backward ? round_mode::backward : round_mode::forward;
   result.type = x.type;
   result.channels = x.channels;
   result.count = x.count;
-  result.values = double_array{std::move(x.values)};
+  result.values = to_payload(std::move(x.values), std::move(x.device_values));
   result.update.eps = x.eps;
   result.update.mode = x.mode;
   result.update.momentum = x.momentum;
   result.update.cumulative = x.cumulative;
-  result.update.running = double_array{std::move(x.running)};
+  result.update.running =
+      to_payload(std::move(x.running), std::move(x.device_running));
   result.update.num_batches_tracked = x.num_batches_tracked;
   return result;
 }
 
-round_reply to_reply(const batch_norm_reply& x) {
-  round_reply result;
-  result.count = x.count;
-  result.values.assign(x.values.begin(), x.values.end());
-  result.running.assign(x.running.begin(), x.running.end());
-  result.num_batches_tracked = x.num_batches_tracked;
-  return result;
-}
+/// Brings replies to where the requests of a copy were.
+class reply_reader {
+public:
+  round_reply read(const batch_norm_reply& x, const device_array& like) {
+    round_reply result;
+    result.count = x.count;
+    result.num_batches_tracked = x.num_batches_tracked;
+    if (like.data() != nullptr) {
+      result.device_values = to_device(x.values, like);
+      result.device_running = to_device(x.running, like);
+    } else {
+      result.values.assign(x.values.begin(), x.values.end());
+      result.running.assign(x.running.begin(), x.running.end());
+    }
+    return result;
+  }
+
+private:
+  device_array to_device(const channel_payload& x, const device_array& like) {
+    if (x.on_device())
+      return x.array().on_device_of(like.stream());
+    if (x.size() == 0)
+      return {};
+    return uploads_.upload(like.stream(), like.type(), x.view());
+  }
+
+  syncnorm::detail::upload_memory uploads_;
+};
 
 class layer_seat final : public participant {
 public:
@@ -74,10 +103,17 @@ public:
         calls_{group.calls},
         joint_{group.joint} {}
 
-  round_reply run(round_request request) override {
+  void begin(round_request request) override {
     if (session_)
       session_->enter(*calls_, static_cast<std::size_t>(copy_id_));
-    return to_reply(taking_part_.run(to_message(std::move(request))));
+    ++rounds_;
+    auto like = request.device_values;
+    taking_part_.begin(to_message(std::move(request)));
+    like_ = std::move(like);
+  }
+
+  round_reply end() override {
+    return replies_.read(taking_part_.end(), std::exchange(like_, {}));
   }
 
   void give_up(const std::string& why) noexcept override {
@@ -102,12 +138,20 @@ public:
     return taking_part_.messages_sent();
   }
 
+  [[nodiscard]] std::uint64_t rounds() const noexcept override {
+    return rounds_;
+  }
+
   [[nodiscard]] joint_rounds* joint() const noexcept override {
     return joint_.get();
   }
 
 private:
   batch_norm_participant taking_part_;
+  reply_reader replies_;
+  /// Names where the outstanding reply shall be.
+  device_array like_;
+  std::uint64_t rounds_ = 0;
   std::int64_t copy_id_;
   std::shared_ptr<forward_session> session_;
   layer_calls_ptr calls_;
@@ -201,9 +245,10 @@ participant_ptr make_seat(const replication_scope& scope,
 }
 
 round_reply merge_alone(round_request request) {
+  auto like = request.device_values;
   std::vector<identified<batch_norm_message>> one(1);
   one[0].message = to_message(std::move(request));
-  return to_reply(merge_round(one));
+  return reply_reader{}.read(merge_round(one), like);
 }
 
 } // namespace syncnorm::nn::detail

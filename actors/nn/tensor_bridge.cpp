@@ -1,5 +1,7 @@
 #include "actors/nn/tensor_bridge.hpp"
 
+#include "actors/nn/torch_devices.hpp"
+
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
@@ -81,6 +83,7 @@ tensor_layout layout_of(const at::Tensor& x) {
                             {sizes.data(), sizes.size()}, format);
   if (dense && x.size(0) > 1)
     layout.sample_stride = x.stride(0);
+  layout.where = to_device(x.device());
   return layout;
 }
 
@@ -110,15 +113,6 @@ torch_execution::torch_execution(bool split) {
   split_.run = run_parts;
   split_.parts = threads;
   run_.split = &split_;
-}
-
-at::Tensor make_scratch(std::size_t bytes) {
-  return at::empty({static_cast<std::int64_t>(bytes)}, at::kByte);
-}
-
-workspace scratch_of(const at::Tensor& bytes) {
-  return {bytes.numel() == 0 ? nullptr : bytes.data_ptr(),
-          static_cast<std::size_t>(bytes.numel())};
 }
 
 std::vector<double> to_doubles(const at::Tensor& x) {

@@ -8,7 +8,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <cstddef>
 #include <optional>
 #include <vector>
 
@@ -55,11 +54,6 @@ private:
   parallel_for split_{};
   execution run_;
 };
-
-/// Memory for `bytes` bytes of workspace, kept alive by the tensor.
-[[nodiscard]] at::Tensor make_scratch(std::size_t bytes);
-
-[[nodiscard]] workspace scratch_of(const at::Tensor& bytes);
 
 /// The elements of a vector of C numbers, as float64.
 [[nodiscard]] std::vector<double> to_doubles(const at::Tensor& x);

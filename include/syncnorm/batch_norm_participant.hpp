@@ -68,6 +68,15 @@ public:
   ///         and the replicas at fault; the round has failed for all.
   batch_norm_reply run(batch_norm_message message);
 
+  /// The first half of `run`: sends, and waits for nobody but a device whose
+  /// values must go through the host.
+  /// @throws error `invalid_argument` if a reply is outstanding; as `run`.
+  void begin(batch_norm_message message);
+
+  /// The second half, which may be another thread's: waits for the reply.
+  /// @throws error as `run`.
+  batch_norm_reply end();
+
   /// Tells the others that this replica cannot do its part of the next round,
   /// for example because its forward threw: they get `participant_failed` with
   /// this reason at once, and need not wait for the deadline.
@@ -88,7 +97,8 @@ public:
   [[nodiscard]] const batch_norm_master_actor& master() const noexcept;
 
 private:
-  batch_norm_reply send(batch_norm_message message);
+  void send(batch_norm_message message);
+  batch_norm_reply receive();
   [[nodiscard]] batch_norm_message to_host(batch_norm_message message);
 
   struct alone {};
@@ -110,6 +120,8 @@ private:
   std::variant<alone, owner, pipe> role_;
   /// Copy 0's.
   std::shared_ptr<batch_norm_relays> relays_;
+  /// What was sent last, as long as there is no reply.
+  std::optional<batch_norm_message> outstanding_;
 };
 
 } // namespace syncnorm

@@ -92,9 +92,17 @@ public:
   ///                this participant has left.
   caf::expected<Out>
   run_slave(In message, std::optional<caf::timespan> timeout = std::nullopt) {
-    auto& result = run_slave_async(std::move(message));
+    std::ignore = run_slave_async(std::move(message));
+    return await_reply(timeout);
+  }
+
+  /// Waits for the reply to what `run_slave_async` has sent, which may have
+  /// been another thread.
+  /// @param timeout as for `run_slave`.
+  caf::expected<Out>
+  await_reply(std::optional<caf::timespan> timeout = std::nullopt) {
     if (!agent_)
-      return result.get();
+      return link_->result->get();
     return link_->wait(
         agent_->actor(),
         timeout.value_or(ticket_.deadline + std::chrono::seconds{1}));

@@ -113,9 +113,20 @@ public:
   /// @param timeout as for `slave_pipe::run_slave`.
   caf::expected<Out>
   run_master(In message, std::optional<caf::timespan> timeout = std::nullopt) {
+    send_master(std::move(message));
+    return await_reply(timeout);
+  }
+
+  /// The first half of `run_master`: sends, and does not wait.
+  void send_master(In message) {
     detail::send_and_lend(*system_, handle_, run_master_atom_v,
                           std::move(message),
                           detail::make_reply_slot(link_->result));
+  }
+
+  /// The second half, which may be another thread's.
+  caf::expected<Out>
+  await_reply(std::optional<caf::timespan> timeout = std::nullopt) {
     return link_->wait(agent_.actor(),
                        timeout.value_or(deadline_ + std::chrono::seconds{1}));
   }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "syncnorm/device.hpp"
+#include "syncnorm/message_types.hpp"
 #include "syncnorm/nn/replaceable_children.hpp"
 #include "syncnorm/nn/replicate.hpp"
 #include "syncnorm/nn/replication_scope.hpp"
@@ -41,8 +42,10 @@ struct DataParallelWithCallbackOptions {
 /// its thread, with synchronized layers synchronized: scatter, replicate,
 /// replication callbacks, parallel apply, gather. One backward call goes
 /// through the whole graph; it adds the gradients of all copies in the model's
-/// parameters. Works on CPU copies, on one machine or any mix of devices that
-/// the model's layers run on.
+/// parameters. Works on any mix of devices, CPU copies included. Each copy on a
+/// CUDA device uses the stream that is the caller's current one there. Where
+/// CPU copies and others mix, statistics go through the host, for which the
+/// others wait.
 ///
 /// Threads: each copy uses its share of libtorch's threads, one at least. One
 /// thread uses the object at a time.
@@ -60,7 +63,8 @@ public:
   /// @param module with `torch::Tensor forward(torch::Tensor)`, registered
   ///               under the name "module"; a `ModuleHolder` or a shared
   ///               pointer to the module's own type.
-  /// @throws error `invalid_argument` for a null module.
+  /// @throws error `invalid_argument` for a null module, `device_unavailable`
+  ///         for a device that is not there.
   template <class ModuleType>
   DataParallelWithCallbackImpl(caf::actor_system& system,
                                std::shared_ptr<ModuleType> module,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "syncnorm/message_types.hpp"
 #include "syncnorm/nn/module_traits.hpp"
 #include "syncnorm/nn/replication_scope.hpp"
 

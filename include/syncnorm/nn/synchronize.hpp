@@ -1,5 +1,6 @@
 #pragma once
 
+#include "syncnorm/message_types.hpp"
 #include "syncnorm/nn/replication_scope.hpp"
 
 #include <torch/nn/module.h>
@@ -20,6 +21,14 @@ namespace syncnorm::nn {
 /// make the same calls in the same order, and call backward itself. One
 /// backward call through the graphs of two copies would wait for itself for
 /// ever; for that there is `DataParallelWithCallback`.
+///
+/// Copies may be on any mix of devices, several on one. Backward passes of
+/// copies on CUDA devices wait for the others on the threads that call
+/// backward, not on libtorch's thread of the device; those for second
+/// derivatives wait on the latter and so need a device for each copy. A layer
+/// that a copy on a device calls twice must have been called one after the
+/// other: a backward pass that comes to the second call before the first is
+/// done is refused.
 ///
 /// The copies are models of one shape, made for example by `clone()`; their
 /// position is their identifier. Copy 0's options, running statistics and

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "syncnorm/nn/detail/known_counter.hpp"
 #include "syncnorm/nn/detail/participant.hpp"
 #include "syncnorm/nn/options.hpp"
 #include "syncnorm/replicate.hpp"
@@ -68,6 +69,7 @@ protected:
 
 private:
   detail::participant_ptr seat_;
+  mutable detail::known_counter batches_;
 };
 
 /// One forward call: what the layer holds at that moment.
@@ -101,14 +103,20 @@ struct SynchronizedBatchNormBase::call {
 /// `synchronize`.
 ///
 /// Input: float32 or float64 with parameters of the same dtype, or float16 or
-/// bfloat16 with float32 parameters; N may be 0. Contiguous and channels-last
-/// memory on a CPU is used as it is, anything else is made contiguous first.
-/// Twice differentiable.
+/// bfloat16 with float32 parameters; N may be 0; on a CPU, or on a CUDA device
+/// if libtorch and the kernels were built with CUDA. Contiguous and
+/// channels-last memory is used as it is, anything else is made contiguous
+/// first. Twice differentiable.
+///
+/// On a CUDA device everything is enqueued on libtorch's current stream, and
+/// the layer waits neither for the device nor for its statistics, as long as
+/// all copies are on devices of this process. The number of batches is read
+/// back once, and again after somebody else has written it.
 ///
 /// Errors, as `syncnorm::error`: `shape_mismatch` for a wrong rank or channel
 /// count, `dtype_mismatch`, `invalid_argument` for a batch of one value per
-/// channel over all copies, and all ways in which a round fails. A copy that
-/// throws has told the others first.
+/// channel over all copies, `device_unavailable`, and all ways in which a round
+/// fails. A copy that throws has told the others first.
 ///
 /// Numerics: moments of shifted block sums, merged in float64; the same bits
 /// whatever order the copies arrive in.

@@ -1,11 +1,13 @@
 #pragma once
 
+#include "syncnorm/device_array.hpp"
 #include "syncnorm/moments.hpp"
 #include "syncnorm/tensor_view.hpp"
 
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace syncnorm::nn::detail {
@@ -13,8 +15,9 @@ namespace syncnorm::nn::detail {
 class joint_rounds;
 
 /// What one copy of a layer sends into a round; the core's
-/// `batch_norm_message` without CAF. Values are per channel, 2 * C of them, in
-/// float64 whatever the tensor's dtype.
+/// `batch_norm_message` without CAF. Values are per channel, 2 * C of them: in
+/// host memory in float64 whatever the tensor's dtype, or, of a copy on a
+/// device, an array there, of the statistics' own type.
 struct round_request {
   bool backward = false;
   /// Of the copy's input.
@@ -24,6 +27,8 @@ struct round_request {
   std::int64_t count = 0;
   /// Forward: means, then M2. Backward: sum_dy, then sum_dy_xmu.
   std::vector<double> values;
+  /// The same on a device; then `values` has none.
+  device_array device_values;
 
   // Forward only; copy 0's count.
   double eps = 1e-5;
@@ -32,17 +37,21 @@ struct round_request {
   bool cumulative = false;
   /// Running mean, then running variance; empty: not tracked.
   std::vector<double> running;
+  /// The same on a device.
+  device_array device_running;
   std::int64_t num_batches_tracked = 0;
 };
 
-/// What every copy gets back.
+/// What every copy gets back: on the device of its request, if that was on one.
 struct round_reply {
   /// Elements of each channel over all copies.
   std::int64_t count = 0;
   /// Forward: mean, then inv_std. Backward: the sums over all copies.
   std::vector<double> values;
+  device_array device_values;
   /// Forward: the running statistics with this batch, if they are tracked.
   std::vector<double> running;
+  device_array device_running;
   std::int64_t num_batches_tracked = 0;
 };
 
@@ -54,7 +63,17 @@ public:
   /// Sends into the next round and waits for the other copies, until the
   /// round's deadline.
   /// @throws error that names layer, round and the copies at fault.
-  virtual round_reply run(round_request request) = 0;
+  round_reply run(round_request request) {
+    begin(std::move(request));
+    return end();
+  }
+
+  /// The first half of `run`: sends, and waits for no other copy.
+  /// @throws error also if a reply is outstanding.
+  virtual void begin(round_request request) = 0;
+
+  /// The second half, which may be another thread's: waits for the reply.
+  virtual round_reply end() = 0;
 
   /// Tells the others that this copy takes part no more, and why: a round
   /// that waits for it fails with `participant_failed`.
@@ -69,8 +88,12 @@ public:
   /// 0 for the copy whose options and running statistics count.
   [[nodiscard]] virtual std::int64_t copy_id() const noexcept = 0;
 
-  /// How many messages this copy has sent into rounds.
+  /// How many messages this copy has sent into rounds. Where some copies are on
+  /// devices and others are not, the first round takes two each.
   [[nodiscard]] virtual std::uint64_t messages_sent() const noexcept = 0;
+
+  /// How many rounds this copy has taken part in.
+  [[nodiscard]] virtual std::uint64_t rounds() const noexcept = 0;
 
   /// Where the copies of a data-parallel graph join their backward pass; null
   /// for a copy with a graph and a thread of its own.

@@ -1,0 +1,130 @@
+#include "actors/nn/backward_part.hpp"
+
+#include "actors/nn/tensor_bridge.hpp"
+#include "actors/nn/tensor_kernels.hpp"
+#include "actors/nn/torch_devices.hpp"
+#include "syncnorm/batch_norm.hpp"
+
+#include <ATen/ATen.h>
+#include <c10/core/Event.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <exception>
+#include <tuple>
+
+namespace syncnorm::nn::detail {
+
+namespace {
+
+channel_parameters parameters_of(const backward_part& part) {
+  channel_parameters result;
+  result.mean = part.statistics.mean.data_ptr();
+  result.inv_std = part.statistics.inv_std.data_ptr();
+  return result;
+}
+
+/// What is enqueued on `later` from here on waits for what is on `earlier`.
+void let_wait(const c10::Stream& later, const c10::Stream& earlier) {
+  c10::Event event{earlier.device_type()};
+  event.record(earlier);
+  event.block(later);
+}
+
+} // namespace
+
+backward_part unpack(const saved_part& saved, const at::Tensor& dy) {
+  backward_part result;
+  result.x = saved.x.unpack();
+  if (saved.has_weight)
+    result.weight = saved.weight.unpack();
+  result.dy = dy.defined() ? dy : at::zeros_like(result.x);
+  result.statistics = saved.statistics;
+  return result;
+}
+
+forward_streams::forward_streams(const std::vector<saved_part_ptr>& parts) {
+  for (const auto& part : parts)
+    if (part->stream)
+      std::ignore = entry_of(*part->stream);
+  if (entries_.empty())
+    return;
+  std::vector<c10::Stream> all;
+  for (const auto& x : entries_) {
+    for (const auto& other : x.others)
+      let_wait(x.forward, other);
+    all.push_back(x.forward);
+  }
+  guard_.emplace(all);
+}
+
+forward_streams::~forward_streams() {
+  guard_.reset();
+  try {
+    for (const auto& x : entries_)
+      for (const auto& other : x.others)
+        let_wait(other, x.forward);
+  } catch (const std::exception&) {
+    // The device is lost, as whoever uses it next will say.
+  }
+}
+
+/// The device's entry, in which every stream but the one that counts stands
+/// among the others.
+forward_streams::entry& forward_streams::entry_of(const c10::Stream& forward) {
+  auto add = [](entry& to, const c10::Stream& x) {
+    if (x != to.forward)
+      to.others.push_back(x);
+  };
+  for (auto& x : entries_)
+    if (x.forward.device() == forward.device()) {
+      add(x, forward);
+      return x;
+    }
+  auto& result = entries_.emplace_back(entry{forward, {}});
+  c10::impl::VirtualGuardImpl device{forward.device_type()};
+  add(result, device.getStream(forward.device()));
+  add(result, device.getDefaultStream(forward.device()));
+  return result;
+}
+
+void reduce(backward_part& part, bool split) {
+  c10::NoGradGuard no_grad;
+  part.dy = with_layout_of(part.x, part.dy);
+  part.sums = at::empty({4, part.x.size(1)}, part.statistics.mean.options());
+  auto row = [&](std::int64_t i) { return part.sums.select(0, i).data_ptr(); };
+  tensor_kernels kernels{part.x.device(), split};
+  kernels.backward_reduce(view_of(part.dy), view_of(part.x),
+                          parameters_of(part),
+                          {row(0), row(1), row(2), row(3)});
+}
+
+at::Tensor totals_for(const backward_part& part, const at::Tensor& sums) {
+  auto options = part.statistics.mean.options();
+  if (part.statistics.constant)
+    return at::zeros({2, part.x.size(1)}, options);
+  auto result = sums.to(options);
+  if (part.statistics.unclamped.defined())
+    result = at::stack({result[0], result[1] * part.statistics.unclamped});
+  return result;
+}
+
+void finish(backward_part& part, const at::Tensor& totals, bool split) {
+  c10::NoGradGuard no_grad;
+  part.dx = make_like(part.x);
+  if (part.x.numel() == 0)
+    return;
+  auto parameters = parameters_of(part);
+  if (part.weight.defined())
+    parameters.weight = part.weight.data_ptr();
+  const auto* first = static_cast<const char*>(totals.data_ptr());
+  // In evaluation the sums are zero, whatever the count.
+  total_sums total{first, first + totals.stride(0) * totals.element_size(),
+                   part.statistics.constant ? part.x.numel()
+                                            : part.statistics.count};
+  tensor_kernels kernels{part.x.device(), split};
+  kernels.backward_input(view_of(part.dy), view_of(part.x), parameters, total,
+                         mutable_view_of(part.dx));
+}
+
+} // namespace syncnorm::nn::detail

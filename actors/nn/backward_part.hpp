@@ -1,0 +1,105 @@
+#pragma once
+
+// One copy's share of a backward pass, by the kernels, where its tensors are.
+
+#include "syncnorm/moments.hpp"
+#include "syncnorm/nn/detail/participant.hpp"
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Stream.h>
+#include <c10/core/StreamGuard.h>
+#include <torch/csrc/autograd/edge.h>
+#include <torch/csrc/autograd/saved_variable.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace syncnorm::nn::detail {
+
+/// The normalizing constants of a call: the same numbers for all its copies,
+/// each on its device.
+struct saved_statistics {
+  /// C elements each of the parameters' dtype.
+  at::Tensor mean;
+  at::Tensor inv_std;
+  /// Elements of each channel over all copies.
+  std::int64_t count = 0;
+  double eps = 0;
+  eps_mode mode = eps_mode::plus;
+  /// 1 where the variance counts, 0 where it was clamped; undefined: 1.
+  at::Tensor unclamped;
+  /// Evaluation: mean and inv_std do not depend on x.
+  bool constant = false;
+};
+
+/// What one copy leaves in the graph for its backward pass.
+struct saved_part {
+  torch::autograd::SavedVariable x;
+  torch::autograd::SavedVariable weight;
+  bool has_weight = false;
+  saved_statistics statistics;
+  /// The stream of the forward pass; nothing on a CPU.
+  std::optional<c10::Stream> stream;
+  /// Gradient edges of x, weight and bias, in this order.
+  torch::autograd::edge_list edges;
+  /// Shape, dtype and device of the output in a tensor of one element: the
+  /// output itself would own, by its history, what is saved here.
+  at::Tensor like_y;
+};
+
+using saved_part_ptr = std::shared_ptr<saved_part>;
+
+/// What is computed of it.
+struct backward_part {
+  at::Tensor x;
+  at::Tensor dy;
+  at::Tensor weight;
+  saved_statistics statistics;
+  /// sum_dy, sum_dy_xmu, gradients of weight and bias: 4 x C.
+  at::Tensor sums;
+  at::Tensor dx;
+};
+
+/// Makes what is to be reduced: x, weight and a dy, zero if there is none.
+[[nodiscard]] backward_part unpack(const saved_part& saved,
+                                   const at::Tensor& dy);
+
+/// While one of these lives, the current stream of each device is that of the
+/// forward pass there, to which the memory of what was saved belongs. It begins
+/// behind the streams on which the gradients came, those that were current and
+/// the devices' default ones, and these go on behind it. Nothing on CPUs.
+class forward_streams {
+public:
+  explicit forward_streams(const std::vector<saved_part_ptr>& parts);
+  forward_streams(const forward_streams&) = delete;
+  forward_streams& operator=(const forward_streams&) = delete;
+  ~forward_streams();
+
+private:
+  struct entry {
+    c10::Stream forward;
+    std::vector<c10::Stream> others;
+  };
+
+  [[nodiscard]] entry& entry_of(const c10::Stream& forward);
+
+  std::vector<entry> entries_;
+  std::optional<c10::MultiStreamGuard> guard_;
+};
+
+/// Sets the sums of this copy. `dy` gets the layout of `x`.
+/// @param split whether to use more than the calling thread on a CPU.
+void reduce(backward_part& part, bool split = true);
+
+/// sum_dy and sum_dy_xmu of all copies for this one: on its device, of its
+/// parameters' dtype, cleared where the variance was clamped. 2 x C.
+[[nodiscard]] at::Tensor totals_for(const backward_part& part,
+                                    const at::Tensor& sums);
+
+/// Sets dx.
+/// @param totals as `totals_for` returns them.
+void finish(backward_part& part, const at::Tensor& totals, bool split = true);
+
+} // namespace syncnorm::nn::detail
