@@ -13,6 +13,7 @@
 #include "trainer/run/error_text.hpp"
 #include "trainer/run/replica.hpp"
 #include "trainer/run/stop_signal.hpp"
+#include "trainer/run/this_machine.hpp"
 #include "trainer/run/trainer.hpp"
 #include "trainer/run/worker.hpp"
 
@@ -22,7 +23,6 @@
 #include <cstdlib>
 #include <exception>
 #include <memory>
-#include <thread>
 
 namespace {
 
@@ -36,7 +36,7 @@ std::vector<device> devices_of(const settings& options) {
     return parse_devices(options.devices);
   auto gpus = engine::count_gpus();
   if (options.local_rank < 0)
-    return default_devices(gpus, std::thread::hardware_concurrency());
+    return default_devices(gpus, usable_cores().size());
   if (gpus == 0)
     return parse_devices("cpu");
   return parse_devices(fmt::format("cuda:{}", options.local_rank));
@@ -188,5 +188,6 @@ void run(int argc, char** argv) {
 } // namespace
 
 int main(int argc, char** argv) {
+  keep_freed_memory();
   return status_of([&] { run(argc, argv); });
 }

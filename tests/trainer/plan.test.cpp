@@ -5,6 +5,7 @@
 #include "trainer/plan/schedule.hpp"
 #include "trainer/plan/settings.hpp"
 #include "trainer/plan/sgd.hpp"
+#include "trainer/run/this_machine.hpp"
 
 #include "trainer/scratch_folder.hpp"
 
@@ -15,6 +16,7 @@
 #include <map>
 #include <numeric>
 #include <set>
+#include <thread>
 
 using namespace syncnorm::train;
 
@@ -121,6 +123,28 @@ TEST_CASE("without a device list every GPU is used, else up to four cores") {
   CHECK(list_devices(default_devices(0, 16)) == "cpu:0, cpu:1, cpu:2, cpu:3");
   CHECK(list_devices(default_devices(0, 2)) == "cpu:0, cpu:1");
   CHECK(list_devices(default_devices(0, 0)) == "cpu:0");
+}
+
+TEST_CASE("as many replicas as cores have a core each; fewer or more have the "
+          "system choose") {
+  using cores = std::vector<int>;
+  CHECK(choose_cores(4, {0, 1, 2, 3}) == cores{0, 1, 2, 3});
+  CHECK(choose_cores(2, {5, 7}) == cores{5, 7});
+  CHECK(choose_cores(3, {0, 1, 2, 3}).empty());
+  CHECK(choose_cores(5, {0, 1, 2, 3}).empty());
+  CHECK(choose_cores(1, {0}).empty());
+}
+
+TEST_CASE("a thread that stays on a core may use no other") {
+  auto all = usable_cores();
+  REQUIRE_FALSE(all.empty());
+  std::vector<int> left;
+  std::thread{[&] {
+    stay_on(all.back());
+    left = usable_cores();
+  }}.join();
+  CHECK(left == std::vector{all.back()});
+  CHECK(usable_cores() == all);
 }
 
 TEST_CASE("options are read by name, and unknown names are refused") {

@@ -1,4 +1,5 @@
 #include "trainer/output/metrics_file.hpp"
+#include "trainer/run/this_machine.hpp"
 
 #include "trainer/child_process.hpp"
 #include "trainer/scratch_folder.hpp"
@@ -252,6 +253,19 @@ TEST_CASE("a checkpoint greater than files may be is one line, not a signal") {
   CHECK(contains(line_after(result.output, "syncnorm-train: "),
                  "checkpoint.pt: cannot be written: File too large"));
   CHECK(std::filesystem::is_empty(folder.path()));
+}
+
+TEST_CASE("without a device list there is a replica for each core that the "
+          "process may use") {
+  auto cores = usable_cores();
+  REQUIRE_FALSE(cores.empty());
+  scratch_folder folder;
+  auto result = run_script("exec taskset -c " + std::to_string(cores.front())
+                               + " \"$0\" --model=mlp --epochs=1",
+                           folder);
+  CAPTURE(result.output);
+  CHECK(result.status == 0);
+  CHECK(contains(result.output, "norm on cpu:0: "));
 }
 
 TEST_CASE("a folder that may not be written to is refused before the first "

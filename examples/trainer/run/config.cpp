@@ -17,6 +17,7 @@ namespace syncnorm::train {
 config::config() {
   detail::add_types<caf::id_block::syncnorm, caf::id_block::syncnorm_train>(
       *this);
+  detail::sleep_when_idle(*this);
   load<caf::io::middleman>();
   options_.data = SYNCNORM_TRAIN_DATA;
   opt_group{custom_options_, "global"}

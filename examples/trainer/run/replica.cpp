@@ -6,6 +6,7 @@
 #include "trainer/run/error_text.hpp"
 #include "trainer/run/gradient_exchange.hpp"
 #include "trainer/run/relay_station.hpp"
+#include "trainer/run/this_machine.hpp"
 
 #include "syncnorm/errors.hpp"
 
@@ -56,6 +57,7 @@ struct replica_place {
   std::size_t index = 0;
   std::size_t replicas = 1;
   device where;
+  std::optional<int> core;
 };
 
 /// What a replica actor owns.
@@ -127,9 +129,7 @@ private:
   /// threw. Then this replica takes part no more, and says so to the others.
   template <class F>
   auto guarded(F f) -> caf::result<decltype(f())> {
-    if (!prepared_)
-      engine::prepare_thread();
-    prepared_ = true;
+    prepare_thread();
     try {
       if constexpr (std::is_void_v<decltype(f())>) {
         f();
@@ -142,6 +142,15 @@ private:
     } catch (const std::exception& x) {
       return leave(errc::invalid_argument, x.what());
     }
+  }
+
+  void prepare_thread() {
+    if (prepared_)
+      return;
+    prepared_ = true;
+    engine::prepare_thread();
+    if (auto core = parts_->place.core)
+      stay_on(*core);
   }
 
   caf::error leave(errc code, const std::string& what) {
@@ -238,6 +247,19 @@ private:
   bool prepared_ = false;
 };
 
+/// For each device the core whose thread works for it alone, if it has one.
+std::vector<std::optional<int>> cores_for(const std::vector<device>& devices) {
+  auto is_cpu = [](const device& x) { return x.type == device_type::cpu; };
+  auto wanted = std::ranges::count_if(devices, is_cpu);
+  auto cores = choose_cores(static_cast<std::size_t>(wanted), usable_cores());
+  std::vector<std::optional<int>> result(devices.size());
+  auto next = cores.begin();
+  for (std::size_t i = 0; i < devices.size() && next != cores.end(); ++i)
+    if (is_cpu(devices[i]))
+      result[i] = *next++;
+  return result;
+}
+
 } // namespace
 
 std::vector<replica_actor> spawn_replicas(caf::actor_system& system,
@@ -252,12 +274,13 @@ std::vector<replica_actor> spawn_replicas(caf::actor_system& system,
     machines.push_back(std::make_unique<engine>(options, where, data));
   if (fingerprint != nullptr)
     *fingerprint = machines.at(0)->fingerprint();
+  auto cores = cores_for(devices);
   std::vector<replica_actor> result;
   for (std::size_t i = 0; i < devices.size(); ++i)
     result.push_back(
         system.spawn<replica, caf::detached>(std::make_shared<replica_parts>(
             replica_parts{options,
-                          {i, devices.size(), devices[i]},
+                          {i, devices.size(), devices[i], cores[i]},
                           data,
                           std::move(machines[i]),
                           nullptr,

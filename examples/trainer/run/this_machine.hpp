@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+namespace syncnorm::train {
+
+/// Has the allocator keep the memory that is freed. Every step frees what the
+/// next one asks for again, some of it in pieces that would go back to the
+/// system at once, and each page of them would cost a fault, during which the
+/// replicas of a process get in each other's way.
+void keep_freed_memory() noexcept;
+
+/// The cores that this process may use, in their order; empty where the system
+/// does not say.
+[[nodiscard]] std::vector<int> usable_cores();
+
+/// A core for each of `replicas`: if there are as many as there are `cores`.
+/// With fewer replicas the system finds better places, since others use the
+/// machine as well; with as many it needs help, or two share a core at times
+/// while another core is idle, and all wait for these two. Empty: let the
+/// system choose.
+[[nodiscard]] std::vector<int> choose_cores(std::size_t replicas,
+                                            const std::vector<int>& cores);
+
+/// From now on the calling thread runs on that core only.
+void stay_on(int core) noexcept;
+
+} // namespace syncnorm::train
