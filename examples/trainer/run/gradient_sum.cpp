@@ -10,6 +10,8 @@
 #include <cmath>
 #include <cstddef>
 #include <functional>
+#include <limits>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -57,20 +59,44 @@ double add_losses(parts messages) {
   return fold_tree(std::span{losses}, std::plus<>{});
 }
 
+/// The elements of one part's gradient from `at` on, in float64: where they
+/// are, or in `wide`.
+std::span<const double> widen(const gradient_part& part, std::size_t at,
+                              std::span<double> wide) {
+  if (part.gradient.f32.size() == 0)
+    return part.gradient.f64.view().subspan(at, wide.size());
+  auto narrow = part.gradient.f32.view().subspan(at, wide.size());
+  std::ranges::copy(narrow, wide.begin());
+  return wide;
+}
+
+/// Adds block by block, so that what is widened stays in the nearer caches: all
+/// replicas wait for this.
 std::vector<double> add(parts messages, std::size_t size) {
-  std::vector<std::vector<double>> wide;
-  wide.reserve(messages.size());
-  std::vector<identified<std::span<const double>>> arrays;
-  for (const auto& [id, part] : messages) {
-    auto values = part.gradient.f64.view();
-    if (part.gradient.f32.size() > 0)
-      values =
-          wide.emplace_back(part.gradient.f32.begin(), part.gradient.f32.end());
-    arrays.push_back({id, values});
-  }
+  constexpr std::size_t block = 1024;
   std::vector<double> sum(size);
-  add_tree<double>(std::move(arrays), sum);
+  std::vector<double> wide(messages.size() * block);
+  for (std::size_t at = 0; at < size; at += block) {
+    auto n = std::min(block, size - at);
+    std::vector<identified<std::span<const double>>> arrays;
+    for (std::size_t i = 0; i < messages.size(); ++i)
+      if (const auto& [id, part] = messages[i]; part.gradient.size() > 0)
+        arrays.push_back(
+            {id, widen(part, at, std::span{wide}.subspan(i * block, n))});
+    add_tree<double>(std::move(arrays), std::span{sum}.subspan(at, n));
+  }
   return sum;
+}
+
+/// In a form that the compiler makes vector instructions of.
+/// Every comparison with NaN is false.
+template <class T>
+bool all_finite(std::span<const T> values) {
+  unsigned bad = 0;
+  for (auto x : values)
+    bad |=
+        static_cast<unsigned>(!(std::abs(x) <= std::numeric_limits<T>::max()));
+  return bad == 0;
 }
 
 } // namespace
@@ -94,22 +120,13 @@ gradient_sum finish_gradients(const gradient_part& total) {
   auto start = clock::now();
   gradient_sum sum;
   sum.loss = total.loss;
-  // 0 * x is 0 for every finite x, and NaN for the others.
-  auto witness = 0 * total.loss;
   const auto& values = total.gradient.f64;
-  if (total.narrow) {
-    std::vector<float> rounded(values.size());
-    for (std::size_t i = 0; i < rounded.size(); ++i) {
-      rounded[i] = static_cast<float>(values[i]);
-      witness += 0 * static_cast<double>(rounded[i]);
-    }
-    sum.gradient = flat_array{std::move(rounded)};
-  } else {
-    for (auto x : values)
-      witness += 0 * x;
+  if (total.narrow)
+    sum.gradient = flat_array{std::vector<float>(values.begin(), values.end())};
+  else
     sum.gradient.f64 = values;
-  }
-  sum.finite = witness == 0;
+  sum.finite = std::isfinite(total.loss) && all_finite(sum.gradient.f32.view())
+               && all_finite(sum.gradient.f64.view());
   sum.seconds = total.seconds + seconds_since(start);
   return sum;
 }
