@@ -9,14 +9,15 @@
 #include "trainer/plan/devices.hpp"
 #include "trainer/run/replica.hpp"
 #include "trainer/run/replica_group.hpp"
+#include "trainer/run/this_machine.hpp"
 
 #include <fmt/format.h>
 
 #include <cstdio>
 #include <exception>
 #include <memory>
+#include <span>
 #include <string>
-#include <thread>
 #include <vector>
 
 namespace {
@@ -31,6 +32,7 @@ struct bench_config : caf::actor_system_config {
   bench_config() {
     detail::add_types<caf::id_block::syncnorm, caf::id_block::syncnorm_train>(
         *this);
+    detail::sleep_when_idle(*this);
   }
 };
 
@@ -66,10 +68,6 @@ public:
     }
   }
 
-  [[nodiscard]] std::size_t batch() const noexcept {
-    return batch_;
-  }
-
   [[nodiscard]] double averaging_share() const noexcept {
     return averaging_ / seconds_;
   }
@@ -89,27 +87,102 @@ private:
   double waiting_ = 0;
 };
 
-struct measured {
-  std::unique_ptr<contestant> subject;
-  bench::timing time;
+/// So many replicas with synchronized and with local norm, and so many plain
+/// loops side by side.
+struct rivals {
+  std::size_t replicas;
+  contestant sync;
+  contestant local;
+  bench::plain_team apart;
 
-  [[nodiscard]] double rate() const {
-    return static_cast<double>(subject->batch()) * steps_per_run / time.median;
+  rivals(caf::actor_system& system, std::size_t n, const dataset_ptr& data)
+      : replicas{n},
+        sync{system, norm_kind::sync, n, data},
+        local{system, norm_kind::local, n, data},
+        apart{data, n} {}
+
+  [[nodiscard]] std::vector<bench::candidate> candidates() {
+    auto name = [this](const char* what) {
+      return fmt::format("{}/R={}", what, replicas);
+    };
+    return {{name("plain"),
+             [this] { apart.run(steps_per_run, samples_per_replica); }},
+            {name("sync"), [this] { sync.run(); }},
+            {name("local"), [this] { local.run(); }}};
   }
 };
 
+/// Median milliseconds of one step.
+struct step_times {
+  double plain = 0;
+  double sync = 0;
+  double local = 0;
+
+  explicit step_times(std::span<const bench::timing> three)
+      : plain{in_ms(three[0])},
+        sync{in_ms(three[1])},
+        local{in_ms(three[2])} {}
+
+  static double in_ms(const bench::timing& x) {
+    return 1e3 * x.median / steps_per_run;
+  }
+};
+
+/// Samples per second of `replicas` that each take `milliseconds` a step.
+double rate(std::size_t replicas, double milliseconds) {
+  return 1e3 * static_cast<double>(replicas * samples_per_replica)
+         / milliseconds;
+}
+
 /// A share of a step's time, with a goal that it stays below if there are
 /// enough cores for one to be meaningful.
-bench::row share(std::string name, double part, double whole, bool has_cores) {
+bench::row share(std::string name, double part, double whole, bool has_goal) {
   bench::row row;
   row.name = std::move(name);
   row.ours = part;
   row.theirs = whole;
   row.unit = "ms";
   row.ratio = part / whole;
-  row.goal = has_cores ? "<= 0.05" : "reported";
-  row.met = !has_cores || row.ratio <= 0.05;
+  row.goal = has_goal ? "<= 0.05" : "reported";
+  row.met = !has_goal || row.ratio <= 0.05;
   return row;
+}
+
+/// A rate against another, with the goal of 0.9 where there is one.
+bench::row against(std::string name, double ours, double theirs,
+                   bool has_goal) {
+  if (has_goal)
+    return bench::at_least(0.9, std::move(name), ours, theirs, "samples/s",
+                           ours / theirs);
+  return bench::reported(std::move(name), ours, theirs, "samples/s",
+                         ours / theirs);
+}
+
+/// Compares with one replica or loop, `one`, what so many of them did.
+void add_rows(bench::report& out, const rivals& who, const step_times& times,
+              const step_times& one) {
+  auto n = who.replicas;
+  auto has_cores = usable_cores().size() >= n;
+  auto name = [n](const char* what) {
+    return fmt::format("{}, R={}", what, n);
+  };
+  auto ours = rate(n, times.sync);
+  auto plain = rate(n, times.plain);
+  out.add(
+      against(name("against R plain loops side by side"), ours, plain, false));
+  if (n == 1)
+    return;
+  auto linear = static_cast<double>(n);
+  out.add(against(name("the machine: R plain loops against R times one"), plain,
+                  linear * rate(1, one.plain), false));
+  out.add(against(name("against R times one replica"), ours,
+                  linear * rate(1, one.sync), has_cores));
+  out.add(share(name("more than with local norm"), times.sync - times.local,
+                times.sync, has_cores));
+  out.add(share(name("adding up gradients"),
+                who.sync.averaging_share() * times.sync, times.sync, false));
+  out.add(share(name("waiting"), who.sync.waiting_share() * times.sync,
+                times.sync, false));
 }
 
 int run(int argc, char** argv) {
@@ -119,60 +192,21 @@ int run(int argc, char** argv) {
   bench_config configuration;
   caf::actor_system system{configuration};
   auto data = load_dataset(SYNCNORM_DIGITS);
-  const std::vector<std::size_t> replicas{1, 2, 4};
-  plain_loop plain{data};
-  std::vector<measured> sync;
-  std::vector<measured> local;
-  for (auto n : replicas) {
-    sync.push_back(
-        {std::make_unique<contestant>(system, norm_kind::sync, n, data), {}});
-    local.push_back(
-        {std::make_unique<contestant>(system, norm_kind::local, n, data), {}});
-  }
-  std::vector<candidate> candidates{{"plain libtorch", [&] {
-                                       for (int i = 0; i < steps_per_run; ++i)
-                                         plain.step(samples_per_replica);
-                                     }}};
-  for (std::size_t i = 0; i < replicas.size(); ++i) {
-    candidates.push_back({fmt::format("sync/R={}", replicas[i]),
-                          [&sync, i] { sync[i].subject->run(); }});
-    candidates.push_back({fmt::format("local/R={}", replicas[i]),
-                          [&local, i] { local[i].subject->run(); }});
+  std::vector<std::unique_ptr<rivals>> all;
+  std::vector<candidate> candidates;
+  for (std::size_t n : {1, 2, 4}) {
+    all.push_back(std::make_unique<rivals>(system, n, data));
+    for (auto& x : all.back()->candidates())
+      candidates.push_back(std::move(x));
   }
   auto times = time_in_turn(candidates, options.rounds);
   bench::report out{"trainer: cnn, 64 samples of 8 x 8 a replica", options};
   for (std::size_t i = 0; i < candidates.size(); ++i)
     out.add(candidates[i].name, times[i], 0);
-  for (std::size_t i = 0; i < replicas.size(); ++i) {
-    sync[i].time = times[1 + 2 * i];
-    local[i].time = times[2 + 2 * i];
-  }
-  auto plain_rate = samples_per_replica * steps_per_run / times[0].median;
-  for (std::size_t i = 0; i < replicas.size(); ++i) {
-    auto n = static_cast<double>(replicas[i]);
-    auto has_cores = std::thread::hardware_concurrency() >= replicas[i];
-    auto name = [&](const char* what) {
-      return fmt::format("{}, R={}", what, replicas[i]);
-    };
-    auto rate = sync[i].rate();
-    out.add(reported(name("against R plain libtorch loops"), rate,
-                     n * plain_rate, "samples/s", rate / (n * plain_rate)));
-    if (i == 0)
-      continue;
-    auto linear = n * sync[0].rate();
-    out.add(has_cores ? at_least(0.9, name("against R times one replica"), rate,
-                                 linear, "samples/s", rate / linear)
-                      : reported(name("against R times one replica"), rate,
-                                 linear, "samples/s", rate / linear));
-    auto step = 1e3 * sync[i].time.median / steps_per_run;
-    auto extra = step - 1e3 * local[i].time.median / steps_per_run;
-    out.add(share(name("more than with local norm"), extra, step, has_cores));
-    auto subject = sync[i].subject.get();
-    out.add(share(name("adding up gradients"),
-                  subject->averaging_share() * step, step, false));
-    out.add(
-        share(name("waiting"), subject->waiting_share() * step, step, false));
-  }
+  std::span three{times};
+  step_times one{three.first(3)};
+  for (std::size_t i = 0; i < all.size(); ++i)
+    add_rows(out, *all[i], step_times{three.subspan(3 * i, 3)}, one);
   out.finish();
   return 0;
 }
@@ -180,6 +214,7 @@ int run(int argc, char** argv) {
 } // namespace
 
 int main(int argc, char** argv) {
+  keep_freed_memory();
   try {
     return run(argc, argv);
   } catch (const std::exception& x) {

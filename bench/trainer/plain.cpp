@@ -7,8 +7,11 @@
 #include <torch/nn/functional/loss.h>
 #include <torch/optim/sgd.h>
 
+#include <barrier>
 #include <span>
+#include <thread>
 #include <utility>
+#include <vector>
 
 namespace syncnorm::bench {
 
@@ -59,6 +62,50 @@ void plain_loop::step(std::size_t batch) {
   loss.backward();
   self.optimizer.step();
   (void) loss.item<float>();
+}
+
+// libtorch and oneDNN keep what they have prepared for a thread, so that every
+// loop has the same thread for as long as it lives.
+struct plain_team::implementation {
+  std::barrier<> start;
+  std::barrier<> end;
+  int steps = 0;
+  std::size_t batch = 0;
+  std::vector<std::jthread> threads;
+
+  implementation(const dataset_ptr& data, std::size_t loops)
+      : start{static_cast<std::ptrdiff_t>(loops) + 1},
+        end{static_cast<std::ptrdiff_t>(loops) + 1} {
+    for (std::size_t i = 0; i < loops; ++i)
+      threads.emplace_back([this, data] { work(data); });
+  }
+
+  void work(const dataset_ptr& data) {
+    plain_loop loop{data};
+    for (;;) {
+      start.arrive_and_wait();
+      if (steps == 0)
+        return;
+      for (int i = 0; i < steps; ++i)
+        loop.step(batch);
+      end.arrive_and_wait();
+    }
+  }
+};
+
+plain_team::plain_team(dataset_ptr data, std::size_t loops)
+    : self_{std::make_unique<implementation>(data, loops)} {}
+
+plain_team::~plain_team() {
+  self_->steps = 0;
+  self_->start.arrive_and_wait();
+}
+
+void plain_team::run(int steps, std::size_t batch) {
+  self_->steps = steps;
+  self_->batch = batch;
+  self_->start.arrive_and_wait();
+  self_->end.arrive_and_wait();
 }
 
 } // namespace syncnorm::bench

@@ -22,4 +22,19 @@ private:
   std::unique_ptr<implementation> self_;
 };
 
+/// Several plain loops side by side, a thread each, that know nothing of each
+/// other: what the machine itself allows.
+class plain_team {
+public:
+  plain_team(train::dataset_ptr data, std::size_t loops);
+  ~plain_team();
+
+  /// Has every loop take so many steps on `batch` images, and waits for all.
+  void run(int steps, std::size_t batch);
+
+private:
+  struct implementation;
+  std::unique_ptr<implementation> self_;
+};
+
 } // namespace syncnorm::bench
