@@ -50,7 +50,7 @@ struct settings {
   std::size_t epochs = 15;
   double rate = 0.05;
   double momentum = 0.9;
-  double weight_decay = 5e-4;
+  double weight_decay = 0;
   schedule_kind schedule = schedule_kind::cosine;
   std::uint64_t seed = 1;
   /// Training images are moved at random by up to so many pixels each way.
