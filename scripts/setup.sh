@@ -11,6 +11,8 @@ packages=(
   # compilers and tools
   g++ cmake ninja-build git clang-format-14 clang-tidy-14 python3 pkgconf
   doxygen
+  # the fuzzer of messages: clang has it
+  clang-14 libclang-rt-14-dev
   # the collective: CAF, and what it is tested and measured with
   libcaf-dev libssl-dev openssl libfmt-dev doctest-dev libbenchmark-dev
   nlohmann-json3-dev

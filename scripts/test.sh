@@ -3,8 +3,8 @@
 #
 #   scripts/test.sh [--quick]
 #
-#   --quick  formatting and the cpu preset only: no sanitizers, no linting, no
-#            CUDA
+#   --quick  formatting and the cpu preset only: no sanitizers, no fuzzing, no
+#            linting, no CUDA
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -39,6 +39,13 @@ sanitize() {
   )
 }
 
+# A minute of looking for messages from other nodes that are misread.
+fuzz() {
+  say "fuzzing (clang 14)"
+  build fuzz fuzz_messages
+  (cd "$root" && ctest --preset fuzz -L fuzz)
+}
+
 compile_cuda() {
   if ! command -v nvcc >/dev/null; then
     say "no nvcc: the CUDA code is not compiled"
@@ -54,6 +61,7 @@ check_format
 if [[ $quick == no ]]; then
   sanitize tsan actors
   sanitize asan-ubsan actors
+  fuzz
   compile_cuda
 fi
 say "all tests, optimized, warnings as errors"

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "syncnorm/detail/relay_wire.hpp"
+#include "syncnorm/errors.hpp"
 #include "syncnorm/message_types.hpp"
 
 #include <cstddef>
@@ -15,7 +16,7 @@ namespace syncnorm::fuzz {
 /// Reads a T. What was read must survive being written and read again.
 /// @returns false if it does not.
 template <class T>
-bool read_as(std::span<const std::byte> bytes) {
+bool read_as(std::span<const std::byte> bytes, caf::actor_system&) {
   T x;
   if (!detail::deserialize(bytes, x))
     return true;
@@ -26,18 +27,28 @@ bool read_as(std::span<const std::byte> bytes) {
 }
 
 /// A relay's message goes on to the master, which unwraps it.
-inline bool read_parts(std::span<const std::byte> bytes) {
+inline bool read_parts(std::span<const std::byte> bytes,
+                       caf::actor_system& system) {
   relay_parts x;
-  if (!detail::deserialize(bytes, x))
+  if (!detail::deserialize(bytes, x, &system))
     return true;
   auto relay = detail::participant::relay(3, 10);
   auto parts = detail::unwrap_parts<double_array>(relay, x);
   return !parts || parts->size() == x.first.size();
 }
 
+/// A relay's reason goes into texts and logs.
+inline bool read_reason(std::span<const std::byte> bytes,
+                        caf::actor_system& system) {
+  caf::error x;
+  if (!detail::deserialize(bytes, x, &system) || x == caf::none)
+    return true;
+  return !describe(x).empty();
+}
+
 /// Each kind of message, in the order of the corpus' first byte.
-inline bool read(std::span<const std::byte> bytes) {
-  using reader = bool (*)(std::span<const std::byte>);
+inline bool read(std::span<const std::byte> bytes, caf::actor_system& system) {
+  using reader = bool (*)(std::span<const std::byte>, caf::actor_system&);
   constexpr reader readers[] = {
       read_as<float_array>,
       read_as<double_array>,
@@ -49,11 +60,12 @@ inline bool read(std::span<const std::byte> bytes) {
       read_as<statistics_update>,
       read_as<errc>,
       read_parts,
+      read_reason,
   };
   if (bytes.empty())
     return true;
   auto kind = std::to_integer<std::size_t>(bytes[0]) % std::size(readers);
-  return readers[kind](bytes.subspan(1));
+  return readers[kind](bytes.subspan(1), system);
 }
 
 } // namespace syncnorm::fuzz

@@ -399,7 +399,7 @@ TEST_CASE("whoever is killed, whenever: all others end, and the run that is "
                              "--precision=f64"};
   auto expected = run(2, "cpu", options).checkpoint;
   const auto* given = std::getenv("SYNCNORM_TEST_KILLS");
-  auto kills = given != nullptr ? std::atoi(given) : 12;
+  auto kills = given != nullptr ? std::atoi(given) : 20;
   std::mt19937 random{static_cast<unsigned>(kills)};
   for (int i = 0; i < kills; ++i) {
     scratch_folder folder;

@@ -544,12 +544,15 @@ bool inspect_raw(Inspector& f, T& x, const char* type_name) {
 // -- messages as bytes
 // ----------------------------------------------------------
 
-/// What `x` becomes on its way to another node.
+/// What `x` becomes on its way to another node. On 0.17 what holds messages
+/// needs a `system`.
 template <class T>
-std::vector<std::byte> serialize(const T& x) {
+std::vector<std::byte>
+serialize(const T& x, [[maybe_unused]] caf::actor_system* system = nullptr) {
 #if SYNCNORM_CAF_LEGACY
   std::vector<char> buffer;
-  caf::binary_serializer sink{nullptr, buffer};
+  auto* context = system != nullptr ? system->dummy_execution_unit() : nullptr;
+  caf::binary_serializer sink{context, buffer};
   std::ignore = sink(const_cast<T&>(x));
 #else
   caf::byte_buffer buffer;
@@ -562,10 +565,12 @@ std::vector<std::byte> serialize(const T& x) {
 
 /// Reads `x` from what `serialize` made. Returns false if that is no T.
 template <class T>
-bool deserialize(std::span<const std::byte> bytes, T& x) {
+bool deserialize(std::span<const std::byte> bytes, T& x,
+                 [[maybe_unused]] caf::actor_system* system = nullptr) {
 #if SYNCNORM_CAF_LEGACY
+  auto* context = system != nullptr ? system->dummy_execution_unit() : nullptr;
   caf::binary_deserializer source{
-      nullptr, reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+      context, reinterpret_cast<const char*>(bytes.data()), bytes.size()};
   return source(x) == caf::none;
 #else
   caf::binary_deserializer source{bytes.data(), bytes.size()};
