@@ -21,7 +21,7 @@ std::optional<errc> code_of(const caf::error& x) {
 
 std::string text_of(const caf::error& x) {
   if (!code_of(x))
-    return caf::to_string(x);
+    return detail::error_text(x);
   const auto& context = x.context();
   if (context.size() == 1 && context.match_elements<std::string>())
     return context.get_as<std::string>(0);

@@ -30,6 +30,7 @@
 #define SYNCNORM_CAF_LEGACY 0
 #include <caf/anon_mail.hpp>
 #include <caf/caf_main.hpp>
+#include <caf/detail/meta_object.hpp>
 #include <caf/init_global_meta_objects.hpp>
 #include <caf/logger.hpp>
 #include <caf/scheduler.hpp>
@@ -445,6 +446,17 @@ bool has_category(const caf::error& x) {
 #else
   return x.category() == caf::type_id_v<Code>;
 #endif
+}
+
+/// What CAF says of an error. Another node can send any category: on 1.x, one
+/// that is no type of a code's size would end the process.
+inline std::string error_text(const caf::error& x) {
+#if !SYNCNORM_CAF_LEGACY
+  const auto* type = caf::detail::global_meta_object_or_null(x.category());
+  if (x != caf::none && (type == nullptr || type->simple_size != 1))
+    return "an error of an unknown category";
+#endif
+  return caf::to_string(x);
 }
 
 // -- raw bytes ----------------------------------------------------------------
