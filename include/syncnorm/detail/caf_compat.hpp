@@ -116,18 +116,21 @@ void delayed_send(Self&& self, const Handle& to, caf::timespan delay,
 #endif
 }
 
+/// What an actor runs on.
+#if SYNCNORM_CAF_LEGACY
+using worker_type = caf::execution_unit;
+#else
+using worker_type = caf::scheduler;
+#endif
+
 /// The calling thread in the place of a CAF worker, for one actor: what
 /// `send_and_lend` runs on. Other actors that get work on the way are left to
-/// the system's own workers.
-class lent_thread final :
-#if SYNCNORM_CAF_LEGACY
-    public caf::execution_unit
-#else
-    public caf::scheduler
-#endif
-{
+/// the worker whose thread this is, or to the system's own workers.
+class lent_thread final : public worker_type {
 public:
-  explicit lent_thread(caf::actor_system& system) : home_{&system} {
+  explicit lent_thread(caf::actor_system& system, worker_type* worker = nullptr)
+      : home_{&system},
+        worker_{worker} {
 #if SYNCNORM_CAF_LEGACY
     system_ = &system;
 #endif
@@ -174,13 +177,17 @@ private:
 
   void pass_on(caf::resumable* job) {
 #if SYNCNORM_CAF_LEGACY
-    home_->scheduler().enqueue(job);
+    if (worker_ != nullptr)
+      worker_->exec_later(job);
+    else
+      home_->scheduler().enqueue(job);
 #else
-    home_->scheduler().schedule(job);
+    (worker_ != nullptr ? *worker_ : home_->scheduler()).schedule(job);
 #endif
   }
 
   caf::actor_system* home_;
+  worker_type* worker_;
   caf::resumable* job_ = nullptr;
   bool running_ = false;
 };

@@ -2,8 +2,6 @@
 
 #include "syncnorm/detail/caf_compat.hpp"
 
-#include <utility>
-
 namespace syncnorm::detail {
 
 /// While it lives, an actor that `self` wakes up waits for its end, and then
@@ -14,7 +12,7 @@ public:
   explicit run_woken_here(caf::local_actor* self)
       : self_{self},
         worker_{self->context()},
-        here_{self->home_system()} {
+        here_{self->home_system(), worker_} {
     self->context(&here_);
   }
 
@@ -28,7 +26,7 @@ public:
 
 private:
   caf::local_actor* self_;
-  decltype(std::declval<caf::local_actor&>().context()) worker_;
+  worker_type* worker_;
   lent_thread here_;
 };
 
