@@ -24,11 +24,11 @@ replication_scope::replication_scope(
       session_{std::move(session)},
       distant_{distant},
       outer_{innermost} {
-  if (options_.deadline.count() <= 0)
+  if (options_.deadline && options_.deadline->count() <= 0)
     throw error{errc::invalid_argument,
                 fmt::format("replication_scope: deadline: expected more than 0 "
                             "ns, got {} ns",
-                            options_.deadline.count())};
+                            options_.deadline->count())};
   if (options_.group_size < 0)
     throw error{errc::invalid_argument,
                 fmt::format("replication_scope: group_size: expected 0 or "

@@ -21,6 +21,8 @@ struct layer_group {
   std::int64_t first = 0;
   std::int64_t last = 0;
   batch_norm_master_actor master;
+  /// Where its copies register, if they are all in this process.
+  std::shared_ptr<batch_norm_relays> relays;
   layer_calls_ptr calls;
   std::shared_ptr<joint_rounds> joint;
 };
@@ -101,7 +103,8 @@ public:
         copy_id_{copy_id},
         session_{std::move(session)},
         calls_{group.calls},
-        joint_{group.joint} {}
+        joint_{group.joint},
+        relays_{taking_part_.copy_id() == 0 ? group.relays : nullptr} {}
 
   void begin(round_request request) override {
     if (session_)
@@ -156,6 +159,8 @@ private:
   std::shared_ptr<forward_session> session_;
   layer_calls_ptr calls_;
   std::shared_ptr<joint_rounds> joint_;
+  /// The first copy's: they live as long as it takes part.
+  std::shared_ptr<batch_norm_relays> relays_;
 };
 
 std::string layer_name(const replication_scope& scope,
@@ -175,8 +180,7 @@ batch_norm_participant open(const replication_scope& scope,
                             layer_group& group) {
   sync_options options;
   options.layer = layer_name(scope, context, kind, group);
-  options.deadline =
-      std::chrono::duration_cast<caf::timespan>(scope.options().deadline);
+  options.deadline = scope.options().deadline;
   auto copies = group.last - group.first;
   if (scope.graph() == graph_kind::joint && copies > 1)
     group.joint = make_joint_rounds(static_cast<std::size_t>(copies));
@@ -185,8 +189,11 @@ batch_norm_participant open(const replication_scope& scope,
         std::make_shared<layer_calls>(options.layer, scope.session()->copies(),
                                       static_cast<std::size_t>(group.first),
                                       static_cast<std::size_t>(group.last));
-  batch_norm_participant result{scope.system(), std::move(options), copies};
+  batch_norm_participant result{scope.system(), options, copies};
   group.master = result.master();
+  if (scope.distant() == nullptr)
+    group.relays =
+        spawn_batch_norm_relays(scope.system(), group.master, options, copies);
   return result;
 }
 
@@ -232,10 +239,12 @@ participant_ptr make_seat(const replication_scope& scope,
   auto& groups = *context.published<layer_groups>();
   auto group = std::find_if(groups.begin(), groups.end(),
                             [&](const auto& x) { return copy_id < x.last; });
-  auto taking_part = copy_id == group->first
-                         ? open(scope, context, kind, *group)
-                         : batch_norm_participant{scope.system(), group->master,
-                                                  copy_id - group->first};
+  auto taking_part =
+      copy_id == group->first
+          ? open(scope, context, kind, *group)
+          : batch_norm_participant{scope.system(),
+                                   group->relays->at(copy_id - group->first),
+                                   copy_id - group->first};
   auto seat = std::make_shared<layer_seat>(std::move(taking_part), copy_id,
                                            scope.session(), *group);
   if (scope.session())

@@ -2,6 +2,7 @@
 
 #include "tests/nn/support.hpp"
 
+#include "syncnorm/config.hpp"
 #include "syncnorm/nn/data_parallel_with_callback.hpp"
 #include "syncnorm/nn/module_traits.hpp"
 
@@ -282,23 +283,39 @@ TEST_CASE("a copy with a thread of its own that gives up ends the wait of the "
   }
 }
 
-TEST_CASE("a copy that does not come is named when the deadline has passed") {
-  actors env;
+struct impatient_config : config {
+  impatient_config() {
+    syncnorm::add_config_options(custom_options_);
+    set("syncnorm.deadline", caf::timespan{std::chrono::milliseconds{50}});
+  }
+};
+
+void check_late_copy(caf::actor_system& system,
+                     const SynchronizeOptions& options) {
   std::vector<std::shared_ptr<torch::nn::Module>> copies;
   for (int i = 0; i < 3; ++i)
     copies.push_back(Fragile().ptr());
-  SynchronizeOptions options;
-  options.deadline = std::chrono::milliseconds{50};
-  synchronize(env.system, copies, options);
+  synchronize(system, copies, options);
   auto thrown = on_threads(2, [&](std::size_t r) {
     copies[r]->as<Fragile>()->forward(batches(3)[r]);
   });
   // On a busy machine another copy may be late as well.
   for (const auto& x : thrown) {
-    CHECK(contains(text_of(x), "layer first, round 1: waited"));
+    CHECK(contains(text_of(x), "layer first, round 1: waited 0.05 s for"));
     CHECK(
         (contains(text_of(x), "for replica 2") || contains(text_of(x), ", 2")));
   }
+}
+
+TEST_CASE("a copy that does not come is named when the deadline has passed: "
+          "that of the options, or else of the configuration") {
+  actors env;
+  SynchronizeOptions options;
+  options.deadline = std::chrono::milliseconds{50};
+  check_late_copy(env.system, options);
+  impatient_config configuration;
+  caf::actor_system configured{configuration};
+  check_late_copy(configured, {});
 }
 
 TEST_CASE("what a data-parallel object cannot run is an error") {

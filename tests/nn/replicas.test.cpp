@@ -64,7 +64,8 @@ TEST_CASE("four CPU copies with graphs and threads of their own finish and "
 /// What copies give, forward and backward, for the parts of one batch.
 std::vector<Tensor> results_of(std::vector<SynchronizedBatchNorm2d>& copies) {
   torch::manual_seed(3);
-  auto x = torch::randn({6, 5, 3, 4}, torch::kDouble).chunk(copies.size());
+  auto n = static_cast<std::int64_t>(copies.size());
+  auto x = torch::randn({2 * n, 5, 3, 4}, torch::kDouble).chunk(n);
   std::vector<Tensor> result(2 * copies.size());
   rethrow_first(on_threads(copies.size(), [&](std::size_t r) {
     auto input = x[r].clone().requires_grad_();
@@ -75,18 +76,18 @@ std::vector<Tensor> results_of(std::vector<SynchronizedBatchNorm2d>& copies) {
   return result;
 }
 
-TEST_CASE("copies that come one by one give the same bits as copies that are "
-          "synchronized together") {
+void check_copies_apart(std::size_t copies) {
   actors env;
-  auto together = make_copies(3, 5);
+  auto together = make_copies(copies, 5);
   synchronize(env.system, modules_of(together));
-  auto apart = make_copies(3, 5);
+  auto apart = make_copies(copies, 5);
   auto modules = modules_of(apart);
   // Twice: copies are released first.
   for (int time = 0; time < 2; ++time) {
-    auto masters = lead_copies(env.system, modules[0], 3);
+    auto masters =
+        lead_copies(env.system, modules[0], static_cast<std::int64_t>(copies));
     REQUIRE(masters.size() == 1);
-    for (std::size_t r = 1; r < 3; ++r)
+    for (std::size_t r = 1; r < copies; ++r)
       follow_copies(env.system, modules[r], static_cast<std::int64_t>(r),
                     masters);
   }
@@ -94,6 +95,12 @@ TEST_CASE("copies that come one by one give the same bits as copies that are "
   auto found = results_of(apart);
   for (std::size_t i = 0; i < expected.size(); ++i)
     CHECK(torch::equal(expected[i], found[i]));
+}
+
+TEST_CASE("copies that come one by one give the same bits as copies that are "
+          "synchronized together, also by relays above the fan-in") {
+  check_copies_apart(3);
+  check_copies_apart(20);
 }
 
 TEST_CASE("a copy whose layers nobody leads is refused by the layer") {

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 namespace caf {
@@ -18,8 +19,9 @@ struct distant_copies;
 
 /// How copies of a model synchronize their layers.
 struct SynchronizeOptions {
-  /// How long a round may take from its first message to its last.
-  std::chrono::nanoseconds deadline = std::chrono::seconds{60};
+  /// How long a round may take from its first message to its last. Left open:
+  /// as the actor system is configured (`syncnorm.deadline`), else 60 s.
+  std::optional<std::chrono::nanoseconds> deadline = std::nullopt;
   /// Copies that share statistics: 2 makes groups of copies 0 and 1, 2 and 3,
   /// and so on, the last group with what is left; 0: all copies.
   std::int64_t group_size = 0;
