@@ -199,9 +199,7 @@ bool is_late(int where, int value, const handshake& x) {
 
 // -- what OpenSSL calls -------------------------------------------------------
 
-void on_info(const SSL* ssl, int where, int value) {
-  if (!is_ours(ssl))
-    return;
+void tell(const SSL* ssl, int where, int value) {
   auto& state = handshake_of(ssl);
   auto reason = find_reason(ssl, where, value);
   if (reason.kind == failure_reason::none && is_late(where, value, state))
@@ -220,6 +218,20 @@ void on_info(const SSL* ssl, int where, int value) {
     place_of(peer.port).store(static_cast<std::uint64_t>(peer.port) << 48U
                               | static_cast<std::uint64_t>(reason.kind) << 32U
                               | reason.code);
+}
+
+/// OpenSSL keeps errors by thread. CAF, whose log is compiled out, leaves them
+/// there, and takes them for errors of the next connection that it looks at: a
+/// stranger's failure would end a member's connection. Without them OpenSSL
+/// calls a handshake that has failed a lost connection, which CAF ends as well.
+void on_info(const SSL* ssl, int where, int value) {
+  if (!is_ours(ssl))
+    return;
+  tell(ssl, where, value);
+  auto bits = static_cast<unsigned>(where);
+  auto exits = (bits & SSL_CB_EXIT) != 0 && value <= 0;
+  if (exits || (bits & SSL_CB_WRITE_ALERT) == SSL_CB_WRITE_ALERT)
+    ERR_clear_error();
 }
 
 void on_new_context(void* context, void*, CRYPTO_EX_DATA*, int, long, void*) {
