@@ -244,7 +244,4 @@ TEST_CASE("launchers' variables that are no numbers are refused by name") {
 TEST_CASE("an address comes back as it was written") {
   for (const auto* text : {"localhost:1", "10.0.0.1:65535", "[::1]:0"})
     CHECK(to_string(parse_endpoint("join", text)) == text);
-  CHECK(parse_endpoint("join", "[::1]:1").is_loopback());
-  CHECK(parse_endpoint("join", "127.8.9.1:1").is_loopback());
-  CHECK_FALSE(parse_endpoint("join", "128.0.0.1:1").is_loopback());
 }

@@ -1,16 +1,10 @@
 // Runs of several processes on this machine.
 
-#include "trainer/output/metrics_file.hpp"
-
-#include "trainer/child_process.hpp"
-#include "trainer/scratch_folder.hpp"
+#include "trainer/run_processes.hpp"
+#include "trainer/stranger.hpp"
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
-
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 
 #include <chrono>
 #include <cmath>
@@ -21,106 +15,6 @@
 #include <thread>
 
 using namespace syncnorm::train;
-
-namespace {
-
-using arguments = std::vector<std::string>;
-using child = std::unique_ptr<child_process>;
-
-arguments operator+(arguments a, const arguments& b) {
-  a.insert(a.end(), b.begin(), b.end());
-  return a;
-}
-
-child start(const arguments& options) {
-  return std::make_unique<child_process>(arguments{SYNCNORM_TRAIN} + options);
-}
-
-/// A process that serves a run, and where.
-struct server {
-  child process;
-  std::string where;
-};
-
-/// Options of a small run that ends soon.
-const arguments small{"--model=mlp", "--deadline=5", "--patience=20"};
-
-server serve(const arguments& options, std::size_t workers) {
-  server result;
-  result.process = start(
-      arguments{"--serve=127.0.0.1:0", "--workers=" + std::to_string(workers)}
-      + options);
-  const std::string mark = "serving at ";
-  auto line = result.process->line_that_begins(mark);
-  REQUIRE(line.starts_with(mark));
-  auto end = line.find(": waiting");
-  result.where = line.substr(mark.size(), end - mark.size());
-  return result;
-}
-
-child join(const std::string& where, const arguments& options) {
-  return start(arguments{"--join=" + where} + options);
-}
-
-/// Waits for the end with an error that contains `text`.
-void require_failure(child_process& process, const std::string& text) {
-  auto status = process.finish();
-  INFO(process.output());
-  REQUIRE(status == 1);
-  REQUIRE(contains(process.output(), text));
-}
-
-void require_good_end(child_process& process) {
-  auto status = process.finish();
-  INFO(process.output());
-  REQUIRE(status == 0);
-}
-
-/// What a run leaves: the losses of its steps, and its checkpoint.
-struct trace {
-  std::vector<double> losses;
-  std::string checkpoint;
-};
-
-trace read_trace(const scratch_folder& folder) {
-  trace result;
-  for (const auto& row : read_metrics(folder / "m.csv"))
-    if (!row.is_epoch())
-      result.losses.push_back(row.loss);
-  result.checkpoint = read_text(folder / "checkpoint.pt");
-  return result;
-}
-
-arguments traced(const scratch_folder& folder) {
-  return {"--metrics=" + (folder / "m.csv").string(),
-          "--checkpoint=" + folder.path().string()};
-}
-
-/// A run of `processes` with so many replicas each.
-trace run(std::size_t processes, const std::string& devices,
-          const arguments& options) {
-  scratch_folder folder;
-  auto own = options + arguments{"--devices=" + devices};
-  if (processes == 1) {
-    require_good_end(*start(own + traced(folder)));
-    return read_trace(folder);
-  }
-  auto first = serve(own + traced(folder), processes - 1);
-  std::vector<child> others;
-  for (std::size_t i = 1; i < processes; ++i)
-    others.push_back(join(first.where, own));
-  require_good_end(*first.process);
-  for (auto& other : others)
-    require_good_end(*other);
-  return read_trace(folder);
-}
-
-/// Bit for bit.
-bool is_same(const trace& a, const trace& b) {
-  return a.losses == b.losses && a.checkpoint == b.checkpoint;
-}
-
-} // namespace
 
 TEST_CASE("two processes with two replicas, and four with one, follow one with "
           "four bit for bit over 200 steps, and one replica to 1e-9") {
@@ -182,6 +76,13 @@ TEST_CASE("addresses that are none, are taken or do not answer are one line") {
   refused({"--join=192.0.2.1:4242"}, "or --insecure, found 192.0.2.1");
   refused({"--serve=0.0.0.0:4242", "--workers=1"},
           "or --insecure, found 0.0.0.0");
+  // A name, not an address of this machine.
+  refused({"--serve=127.example.org:0", "--workers=1"},
+          "or --insecure, found 127.example.org");
+  refused({"--serve=192.0.2.1:4242", "--workers=1", "--insecure"},
+          "--serve: 192.0.2.1:4242 cannot be had: ");
+  refused({"--join=nobody.invalid:4242", "--insecure", "--patience=0.2"},
+          "--join: nobody.invalid:4242 did not answer for 0.2 s");
   refused({"--join=127.0.0.1:1", "--patience=0.2"},
           "--join: 127.0.0.1:1 did not answer for 0.2 s");
   refused({"--serve=127.0.0.1:0", "--workers=1", "--patience=0.2"},
@@ -290,50 +191,6 @@ TEST_CASE("with --on-failure=continue a run goes on without a lost process, "
 
 namespace {
 
-/// A connection to 127.0.0.1, or with port 0 a listener at a free one.
-class stranger {
-public:
-  explicit stranger(std::uint16_t port)
-      : socket_{::socket(AF_INET, SOCK_STREAM, 0)} {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(port);
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    auto* plain = reinterpret_cast<sockaddr*>(&address);
-    socklen_t size = sizeof address;
-    auto code = port == 0 ? ::bind(socket_, plain, size) | ::listen(socket_, 1)
-                          : ::connect(socket_, plain, size);
-    REQUIRE(code == 0);
-    ::getsockname(socket_, plain, &size);
-    port_ = ntohs(address.sin_port);
-  }
-
-  stranger(const stranger&) = delete;
-  stranger& operator=(const stranger&) = delete;
-
-  ~stranger() {
-    ::close(socket_);
-  }
-
-  void send(const std::string& bytes) const {
-    // The other side may have closed it already.
-    (void) ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-  }
-
-  [[nodiscard]] std::uint16_t port() const {
-    return port_;
-  }
-
-private:
-  int socket_;
-  std::uint16_t port_ = 0;
-};
-
-std::uint16_t port_of(const std::string& where) {
-  return static_cast<std::uint16_t>(
-      std::stoi(where.substr(where.rfind(':') + 1)));
-}
-
 /// What a launcher would start.
 child launched(int rank, std::uint16_t port, const arguments& options) {
   return std::make_unique<child_process>(
@@ -348,22 +205,10 @@ child launched(int rank, std::uint16_t port, const arguments& options) {
 TEST_CASE("garbage and half messages on the port disturb nobody") {
   auto options = small + arguments{"--epochs=3", "--devices=cpu"};
   auto first = serve(options, 1);
-  std::mt19937 random{1};
-  std::vector<std::unique_ptr<stranger>> open;
-  auto disturb = [&] {
-    for (std::size_t size : {0U, 1U, 39U, 40U, 41U, 4000U}) {
-      std::string bytes(size, '\0');
-      for (auto& x : bytes)
-        x = static_cast<char>(random());
-      open.push_back(std::make_unique<stranger>(port_of(first.where)));
-      open.back()->send(bytes);
-    }
-    open.back()->send("GET / HTTP/1.1\r\n\r\n");
-  };
-  disturb();
+  auto before = disturb(port_of(first.where));
   auto other = join(first.where, options);
   REQUIRE(first.process->wait_for("mlp, "));
-  disturb();
+  auto during = disturb(port_of(first.where));
   require_good_end(*first.process);
   require_good_end(*other);
 }

@@ -25,10 +25,6 @@ bool is_host(std::string_view host) {
 
 } // namespace
 
-bool endpoint::is_loopback() const {
-  return host == "localhost" || host == "::1" || host.starts_with("127.");
-}
-
 endpoint parse_endpoint(std::string_view option, std::string_view text) {
   auto colon = text.rfind(':');
   if (colon == std::string_view::npos)

@@ -10,9 +10,6 @@ namespace syncnorm::train {
 struct endpoint {
   std::string host;
   std::uint16_t port = 0;
-
-  /// Whether only processes of this machine can reach it.
-  [[nodiscard]] bool is_loopback() const;
 };
 
 /// Reads `HOST:PORT`; an IPv6 address stands in brackets: `[::1]:4242`.

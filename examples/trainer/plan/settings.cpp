@@ -4,8 +4,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <span>
 #include <string_view>
 
@@ -70,6 +72,13 @@ void settings::validate() const {
     throw failure{"--workers: expected --serve=HOST:PORT, found none"};
   if (!serve.empty() && workers == 0)
     throw failure{"--serve: expected --workers=N, 1 or more, found none"};
+  auto files = {tls_certificate.empty(), tls_key.empty(), tls_ca.empty()};
+  if (std::ranges::adjacent_find(files, std::not_equal_to<>{}) != files.end())
+    throw failure{"--tls-certificate, --tls-key, --tls-ca: expected all three, "
+                  "or none"};
+  if (has_tls() && insecure)
+    throw failure{"--insecure, --tls-certificate: expected one of them, found "
+                  "both"};
   // Who joins writes nothing.
   if (!join.empty())
     return;

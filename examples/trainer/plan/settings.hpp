@@ -84,8 +84,16 @@ struct settings {
   double patience = 60;
   /// Serve and join on any address, without TLS.
   bool insecure = false;
+  /// Files of TLS, all or none.
+  std::string tls_certificate;
+  std::string tls_key;
+  std::string tls_ca;
 
   [[nodiscard]] std::chrono::nanoseconds round_deadline() const;
+
+  [[nodiscard]] bool has_tls() const {
+    return !tls_certificate.empty();
+  }
 
   /// @throws failure for a number that is out of range, or options that do not
   ///         go together.

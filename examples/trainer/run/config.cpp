@@ -1,12 +1,14 @@
 #include "trainer/run/config.hpp"
 
 #include "trainer/failure.hpp"
+#include "trainer/plan/endpoint.hpp"
 #include "trainer/plan/launch.hpp"
 #include "trainer/run/error_text.hpp"
 #include "trainer/run/messages.hpp"
 
 #include "syncnorm/errors.hpp"
 #include "syncnorm/message_types.hpp"
+#include "syncnorm/network.hpp"
 
 #include <fmt/format.h>
 
@@ -52,8 +54,13 @@ config::config() {
            "seconds that a replica may keep the others waiting")
       .add(options_.patience, "patience",
            "seconds for the processes to come together")
+      .add(options_.tls_certificate, "tls-certificate",
+           "PEM file: who this process is to the others")
+      .add(options_.tls_key, "tls-key", "PEM file: the certificate's key")
+      .add(options_.tls_ca, "tls-ca",
+           "PEM file: the CA of the others' certificates")
       .add(options_.insecure, "insecure",
-           "other addresses than this machine's own, unprotected");
+           "other addresses than this machine's own, without TLS");
 }
 
 std::optional<settings> config::read(int argc, char** argv) {
@@ -77,7 +84,30 @@ std::optional<settings> config::read(int argc, char** argv) {
   options_.validate();
   auto deadline = options_.round_deadline();
   detail::set_heartbeats(*this, deadline / 5, deadline);
+  protect();
   return options_;
+}
+
+void config::protect() {
+  const auto* option = options_.join.empty() ? "serve" : "join";
+  const auto& text = options_.join.empty() ? options_.serve : options_.join;
+  if (text.empty())
+    return;
+  auto where = parse_endpoint(option, text);
+  if (!options_.has_tls()) {
+    if (!is_loopback(where.host) && !options_.insecure)
+      throw failure{fmt::format(
+          "--{}: expected an address of this machine's own, such as 127.0.0.1, "
+          "--tls-certificate, --tls-key and --tls-ca, or --insecure, found {}",
+          option, where.host)};
+    return;
+  }
+  try {
+    use_tls(*this,
+            {options_.tls_certificate, options_.tls_key, options_.tls_ca});
+  } catch (const error& x) {
+    throw failure{x.what()};
+  }
 }
 
 } // namespace syncnorm::train

@@ -22,6 +22,9 @@ public:
   std::optional<settings> read(int argc, char** argv);
 
 private:
+  /// Sees to it that strangers cannot take part: TLS, or this machine alone.
+  void protect();
+
   settings options_;
   std::string model_ = "cnn";
   std::string norm_ = "sync";

@@ -4,6 +4,8 @@
 #include "trainer/plan/endpoint.hpp"
 #include "trainer/run/error_text.hpp"
 
+#include "syncnorm/network.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -33,6 +35,18 @@ bool is_here(const process_entry& x) {
   return x.gone.empty();
 }
 
+/// Hears whom TLS refused. It is not published: what it is sent comes from
+/// here.
+caf::behavior pass_on_refusals(caf::event_based_actor* self,
+                               const host_actor& host) {
+  detail::monitor(
+      self, caf::actor_cast<caf::actor>(host),
+      [self](const caf::actor_addr&, const caf::error&) { self->quit(); });
+  return {[self, host](std::string& line) {
+    detail::send(self, host, refused_atom_v, std::move(line));
+  }};
+}
+
 } // namespace
 
 fleet::fleet(caf::actor_system& system, const settings& options,
@@ -48,7 +62,8 @@ fleet::fleet(caf::actor_system& system, const settings& options,
     : fleet{system, options, std::move(own)} {
   host_ = spawn_host(system, {identity, options_.workers, options_.on_failure},
                      changes_);
-  publish(note);
+  note_ = note;
+  publish();
   others_ = await_others(stop);
   seen_ = changes_->load();
   regroup();
@@ -58,23 +73,34 @@ fleet::~fleet() {
   end(false, "the run has failed");
 }
 
-void fleet::publish(const note_function& note) {
+void fleet::publish() {
   auto where = parse_endpoint("serve", options_.serve);
-  if (!where.is_loopback() && !options_.insecure)
-    throw failure{fmt::format("--serve: expected an address of this machine's "
-                              "own, such as 127.0.0.1, or --insecure, found {}",
-                              where.host)};
+  publish_options how{where.port, where.host, options_.insecure};
   // A server that has just ended leaves its port in a state that only this
   // allows to be used; two at a time are refused all the same.
-  constexpr auto reuse = true;
-  auto port =
-      system_.middleman().publish(host_, where.port, where.host.c_str(), reuse);
+  how.reuse = true;
+  doorkeeper_ = system_.spawn(pass_on_refusals, host_);
+  how.on_refusal = doorkeeper_;
+  auto port = publish_master(system_, host_, how);
   if (!port)
     throw failure{fmt::format("--serve: {} cannot be had: {}", to_string(where),
                               text_of(port.error()))};
   where.port = *port;
-  note(fmt::format("serving at {}: waiting for {} process{}", to_string(where),
-                   options_.workers, options_.workers == 1 ? "" : "es"));
+  note_(fmt::format("serving at {}: waiting for {} process{}{}",
+                    to_string(where), options_.workers,
+                    options_.workers == 1 ? "" : "es",
+                    options_.has_tls() ? ", by TLS" : ""));
+}
+
+void fleet::print_refusals() {
+  caf::scoped_actor self{system_};
+  detail::request(self, host_, refusals_atom_v)
+      .receive(
+          [this](const std::vector<std::string>& lines) {
+            for (const auto& line : lines)
+              note_(line);
+          },
+          [](const caf::error&) {});
 }
 
 std::vector<process_entry>
@@ -87,6 +113,7 @@ fleet::await_others(const std::function<bool()>& stop) {
   for (;;) {
     auto roll = call_roll(options_.workers, std::chrono::milliseconds{100});
     auto count = static_cast<std::size_t>(std::ranges::count_if(roll, is_here));
+    print_refusals();
     if (count >= options_.workers)
       return roll;
     if (stop() || clock::now() >= until)
@@ -114,6 +141,11 @@ bool fleet::has_changed() const noexcept {
   return changes_->load(std::memory_order_relaxed) != seen_;
 }
 
+void fleet::dismiss(std::uint64_t number, const std::string& why) {
+  caf::scoped_actor self{system_};
+  detail::send(self, host_, dismiss_atom_v, number, why);
+}
+
 void fleet::drop_silent() {
   auto there = group_.who_is_there();
   auto first = own_.size();
@@ -122,14 +154,14 @@ void fleet::drop_silent() {
     auto begin = there.begin() + static_cast<std::ptrdiff_t>(first);
     auto end = there.begin() + static_cast<std::ptrdiff_t>(last);
     if (std::find(begin, end, false) != end)
-      detail::anon_send(host_, dismiss_atom_v, process.number,
-                        std::string{"does not answer"});
+      dismiss(process.number, "does not answer");
     first = last;
   }
 }
 
 std::vector<std::string> fleet::update() {
   seen_ = changes_->load();
+  print_refusals();
   auto roll = call_roll(0, {});
   std::vector<std::string> notes;
   for (const auto& x : roll) {
@@ -137,7 +169,7 @@ std::vector<std::string> fleet::update() {
                != others_.end();
     if (was && !is_here(x)) {
       notes.push_back(fmt::format("{} {}", name_of(x), x.gone));
-      detail::anon_send(host_, dismiss_atom_v, x.number, x.gone);
+      dismiss(x.number, x.gone);
     }
     if (!was && is_here(x))
       notes.push_back(fmt::format("{} has joined", name_of(x)));
@@ -161,12 +193,14 @@ void fleet::regroup() {
 void fleet::end(bool good, const std::string& text) {
   if (!host_)
     return;
+  print_refusals();
   caf::scoped_actor self{system_};
   detail::request(self, host_, end_atom_v, good, text, farewell)
       .receive([](bool) {}, [](const caf::error&) {});
   system_.middleman().unpublish(host_, 0);
   caf::anon_send_exit(host_, caf::exit_reason::user_shutdown);
   host_ = nullptr;
+  doorkeeper_ = nullptr;
 }
 
 } // namespace syncnorm::train

@@ -27,7 +27,8 @@ public:
   /// Serves a run at `options.serve`, and waits until `options.workers`
   /// processes have joined it.
   /// @param identity see `run_identity`.
-  /// @param note     is told where this process can be joined.
+  /// @param note     is told where this process can be joined, and whom it
+  ///                 refused.
   /// @param stop     is asked while waiting whether to give up.
   /// @throws failure if the address cannot be had, or the processes did not
   ///         come within `options.patience`.
@@ -68,7 +69,9 @@ public:
 private:
   std::vector<process_entry> call_roll(std::uint64_t count,
                                        caf::timespan patience);
-  void publish(const note_function& note);
+  void publish();
+  void print_refusals();
+  void dismiss(std::uint64_t number, const std::string& why);
   std::vector<process_entry> await_others(const std::function<bool()>& stop);
   void regroup();
 
@@ -78,7 +81,9 @@ private:
   std::vector<process_entry> others_;
   change_count changes_ = std::make_shared<std::atomic<std::uint64_t>>(0);
   std::uint64_t seen_ = 0;
+  note_function note_;
   host_actor host_;
+  caf::actor doorkeeper_;
   replica_group group_;
 };
 

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -22,8 +23,21 @@ namespace {
 constexpr std::size_t max_name = 256;
 constexpr std::size_t max_identity = 4096;
 
+/// Different lines about processes that were refused; whoever tries again and
+/// again is listed once.
+constexpr std::size_t max_refusals = 100;
+
 caf::error refusal(const std::string& text) {
   return make_error(errc::invalid_argument, text);
+}
+
+/// What a stranger says, as it can be printed.
+std::string printable(std::string_view text, std::size_t longest) {
+  std::string result{text.substr(0, longest)};
+  for (auto& x : result)
+    if (x < ' ' || x > '~')
+      x = '?';
+  return result;
 }
 
 /// One that takes part or did.
@@ -61,6 +75,11 @@ public:
         },
         [this](end_atom, bool good, const std::string& text,
                caf::timespan patience) { return end(good, text, patience); },
+        [this](refused_atom, const std::string& line) {
+          if (is_owner())
+            list_refusal(line);
+        },
+        [this](refusals_atom) { return take_refusals(); },
         [this](expire_atom, std::uint64_t ticket) { expire(ticket); },
     };
   }
@@ -68,17 +87,21 @@ public:
 private:
   using roll_type = std::vector<process_entry>;
 
-  /// Only what runs in this process may command.
+  /// Only what runs in this process may command. Nobody knows where a message
+  /// without a sender comes from.
   [[nodiscard]] bool is_owner() {
     const auto& sender = current_sender();
-    return sender == nullptr || sender->node() == system().node();
+    return sender != nullptr && sender->node() == system().node();
   }
 
   // -- from workers -----------------------------------------------------------
 
   caf::result<std::uint64_t> join(application& x) {
-    if (auto why = why_not(x))
-      return refusal(*why);
+    if (auto why = why_not(x)) {
+      auto line = fmt::format("{} is refused: {}", x.name.substr(0, 80), *why);
+      list_refusal(line);
+      return refusal(line);
+    }
     guest entry;
     entry.entry = {
         ++last_number_, std::move(x.name), x.rank, {}, std::move(x.replicas)};
@@ -103,7 +126,7 @@ private:
         || x.identity.size() > max_identity || x.rank < -1)
       return "a malformed application";
     if (auto text = difference_of(terms_.identity, x.identity))
-      return fmt::format("{} would train something else: {}", x.name, *text);
+      return fmt::format("it would train something else: {}", *text);
     if (x.replicas.empty() || x.replicas.size() > max_replicas)
       return fmt::format("expected 1 to {} replicas, found {}", max_replicas,
                          x.replicas.size());
@@ -126,7 +149,7 @@ private:
                            other.entry.name);
       if (other.porter == current_sender()->address()
           || x.name == other.entry.name)
-        return fmt::format("{} has joined already", x.name);
+        return "it has joined already";
     }
     if (count >= terms_.workers)
       return fmt::format("expected {} process{} to join, and {} there: {}",
@@ -136,6 +159,18 @@ private:
       return "the run has begun, and takes nobody in later; "
              "--on-failure=continue would";
     return std::nullopt;
+  }
+
+  void list_refusal(const std::string& text) {
+    if (listed_.size() >= max_refusals)
+      return;
+    auto line = printable(text, 1000);
+    if (listed_.size() == max_refusals - 1)
+      line = "more are refused, and not listed";
+    if (listed_.insert(line).second) {
+      refusals_.push_back(std::move(line));
+      changes_->fetch_add(1);
+    }
   }
 
   caf::result<std::string> stay(std::uint64_t number) {
@@ -192,6 +227,12 @@ private:
   }
 
   // -- from the trainer -------------------------------------------------------
+
+  caf::result<std::vector<std::string>> take_refusals() {
+    if (!is_owner())
+      return refusal("only the host's own process may ask");
+    return std::exchange(refusals_, {});
+  }
 
   caf::result<roll_type> roll(std::uint64_t count, caf::timespan patience) {
     if (!is_owner())
@@ -290,6 +331,9 @@ private:
   host_terms terms_;
   change_count changes_;
   std::map<std::uint64_t, guest> guests_;
+  /// All lines about refusals, and those that the trainer has not seen.
+  std::set<std::string> listed_;
+  std::vector<std::string> refusals_;
   std::uint64_t last_number_ = 0;
   std::uint64_t last_ticket_ = 0;
   std::uint64_t awaited_ = 0;

@@ -149,6 +149,7 @@ CAF_ADD_TYPE_ID(syncnorm_train, (syncnorm::train::lineup))
 CAF_ADD_TYPE_ID(syncnorm_train, (syncnorm::train::application))
 CAF_ADD_TYPE_ID(syncnorm_train, (syncnorm::train::process_entry))
 CAF_ADD_TYPE_ID(syncnorm_train, (std::vector<syncnorm::train::process_entry>) )
+CAF_ADD_TYPE_ID(syncnorm_train, (std::vector<std::string>) )
 
 CAF_ADD_ATOM(syncnorm_train, syncnorm::train, step_atom, "tr_step")
 CAF_ADD_ATOM(syncnorm_train, syncnorm::train, evaluate_atom, "tr_eval")
@@ -166,6 +167,8 @@ CAF_ADD_ATOM(syncnorm_train, syncnorm::train, leave_atom, "tr_leave")
 CAF_ADD_ATOM(syncnorm_train, syncnorm::train, roll_atom, "tr_roll")
 CAF_ADD_ATOM(syncnorm_train, syncnorm::train, dismiss_atom, "tr_dismiss")
 CAF_ADD_ATOM(syncnorm_train, syncnorm::train, end_atom, "tr_end")
+CAF_ADD_ATOM(syncnorm_train, syncnorm::train, refused_atom, "tr_refused")
+CAF_ADD_ATOM(syncnorm_train, syncnorm::train, refusals_atom, "tr_refusal")
 
 CAF_END_TYPE_ID_BLOCK(syncnorm_train)
 
@@ -277,6 +280,12 @@ using host_actor = detail::typed_actor<
     /// Answered when the workers have gone, or after that time: whether all
     /// have.
     caf::result<bool>(end_atom, bool, std::string, caf::timespan),
+
+    /// From the one who hears of it: a connection was refused, and why.
+    caf::result<void>(refused_atom, std::string),
+
+    /// From the trainer: who was refused since it asked last, a line for each.
+    caf::result<std::vector<std::string>>(refusals_atom),
 
     /// From the host's own timers.
     caf::result<void>(expire_atom, std::uint64_t)>;

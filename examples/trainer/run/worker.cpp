@@ -4,9 +4,12 @@
 #include "trainer/plan/endpoint.hpp"
 #include "trainer/run/error_text.hpp"
 
+#include "syncnorm/network.hpp"
+
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <exception>
@@ -100,15 +103,18 @@ private:
 
 using clock = std::chrono::steady_clock;
 
-/// Tries until the host answers or it is too late; a host that is not there
-/// yet may come.
+/// Tries until the host answers, it is too late, or trying is of no use; a host
+/// that is not there yet may come.
 caf::expected<host_actor> try_to_connect(caf::actor_system& system,
-                                         const endpoint& where,
+                                         const endpoint& where, bool insecure,
                                          clock::time_point until) {
   for (;;) {
+    auto left = std::max<clock::duration>(until - clock::now(), 100ms);
     auto host =
-        system.middleman().remote_actor<host_actor>(where.host, where.port);
-    if (host || clock::now() + 100ms >= until)
+        remote_handle<host_actor>(system, where.host, where.port,
+                                  {.patience = left, .insecure = insecure});
+    if (host || code_of(host.error()) == errc::invalid_argument
+        || clock::now() + 100ms >= until)
       return host;
     std::this_thread::sleep_for(100ms);
   }
@@ -116,27 +122,17 @@ caf::expected<host_actor> try_to_connect(caf::actor_system& system,
 
 host_actor connect(caf::actor_system& system, const settings& options) {
   auto where = parse_endpoint("join", options.join);
-  if (!where.is_loopback() && !options.insecure)
-    throw failure{fmt::format("--join: expected an address of this machine's "
-                              "own, such as 127.0.0.1, or --insecure, found {}",
-                              where.host)};
   auto until = clock::now()
                + std::chrono::duration_cast<clock::duration>(
                    std::chrono::duration<double>{options.patience});
-  // Somebody who takes the connection and says nothing holds the thread for
-  // ever: it is left to itself.
-  std::packaged_task<caf::expected<host_actor>()> task{
-      [&system, where, until] { return try_to_connect(system, where, until); }};
-  auto answer = task.get_future();
-  std::thread{std::move(task)}.detach();
-  auto text = fmt::format("--join: {} did not answer for {:g} s",
-                          to_string(where), options.patience);
-  if (answer.wait_until(until + 1s) != std::future_status::ready)
-    throw failure{text};
-  auto host = answer.get();
-  if (!host)
-    throw failure{fmt::format("{}: {}", text, text_of(host.error()))};
-  return *host;
+  auto host = try_to_connect(system, where, options.insecure, until);
+  if (host)
+    return *host;
+  auto why = text_of(host.error());
+  if (code_of(host.error()) == errc::invalid_argument)
+    throw failure{fmt::format("--join: {}", why)};
+  throw failure{fmt::format("--join: {} did not answer for {:g} s: {}",
+                            to_string(where), options.patience, why)};
 }
 
 } // namespace

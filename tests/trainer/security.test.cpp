@@ -1,0 +1,149 @@
+// Who may take part in a run, and what becomes of those who may not.
+
+#include "trainer/certificates.hpp"
+#include "trainer/run_processes.hpp"
+#include "trainer/stranger.hpp"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <initializer_list>
+#include <string>
+
+using namespace syncnorm::train;
+
+namespace {
+
+struct secure_run {
+  certificates files;
+  arguments options =
+      small + arguments{"--devices=cpu", "--epochs=3", "--patience=60"};
+
+  /// Options that make a process a member with that certificate.
+  [[nodiscard]] arguments as(const std::string& member,
+                             const std::string& ca = "ca.pem") const {
+    return {"--tls-certificate=" + files.file(member + ".pem"),
+            "--tls-key=" + files.file(member + ".key"),
+            "--tls-ca=" + files.file(ca)};
+  }
+};
+
+/// Fails unless it is one line that contains all of `parts`.
+void require_line(const std::string& output,
+                  std::initializer_list<std::string> parts) {
+  INFO(output);
+  CHECK(std::ranges::count(output, '\n') == 1);
+  for (const auto& part : parts)
+    CHECK(contains(output, part));
+}
+
+} // namespace
+
+TEST_CASE_FIXTURE(secure_run,
+                  "two processes that speak TLS get the bits of two that do "
+                  "not") {
+  auto same = small + arguments{"--epochs=3"};
+  CHECK(is_same(run(2, "cpu*2", same + as("node")), run(2, "cpu*2", same)));
+}
+
+TEST_CASE_FIXTURE(secure_run,
+                  "whoever has no good certificate is refused, says so in one "
+                  "line and is listed by the server; the others go on") {
+  auto first = serve(options + as("server"), 1);
+  auto refused = [&](const arguments& who, const std::string& why) {
+    auto other = join(first.where, options + who);
+    CHECK(other->finish() == 1);
+    require_line(other->output(), {"syncnorm-train: --join: ", why});
+  };
+  refused(as("expired"), "the other side says: certificate expired");
+  refused(as("foreign"), "the other side says: unknown CA");
+  refused(as("server"), "the other side says: ");
+  // The server is not who this one trusts.
+  refused(as("client", "foreign-ca.pem"), "no trust between this node and");
+  refused({"--patience=0.3"}, "did not answer for 0.3 s");
+  auto strangers = disturb(port_of(first.where));
+  auto good = join(first.where, options + as("client"));
+  // Unlike wait_for, this keeps the lines before.
+  REQUIRE(first.process->line_that_begins("mlp, ").starts_with("mlp, "));
+  auto late = disturb(port_of(first.where));
+  // CAF 0.17 waits for them at its end, for up to 10 s.
+  strangers.clear();
+  late.clear();
+  require_good_end(*first.process);
+  require_good_end(*good);
+  const auto& said = first.process->output();
+  INFO(said);
+  for (const auto* line :
+       {"127.0.0.1 is refused: certificate has expired\n",
+        "127.0.0.1 is refused: unable to get local issuer certificate\n",
+        "127.0.0.1 is refused: unsuitable certificate purpose\n",
+        "127.0.0.1 is refused: the other side says: unknown CA\n",
+        "127.0.0.1 is refused: wrong version number\n"})
+    CHECK(contains(said, line));
+}
+
+TEST_CASE_FIXTURE(
+    secure_run, "a member of TLS does not speak with a server that has none") {
+  auto first = serve(options, 1);
+  auto other = join(first.where, options + as("client"));
+  CHECK(other->finish() == 1);
+  require_line(other->output(), {"no trust between", "wrong version number"});
+  auto good = join(first.where, options);
+  require_good_end(*first.process);
+  require_good_end(*good);
+}
+
+TEST_CASE_FIXTURE(secure_run, "files of TLS that are missing, unreadable, none "
+                              "of their kind or do not match are one line") {
+  auto refused = [&](const arguments& tls, const std::string& text) {
+    for (const auto* how : {"--serve=127.0.0.1:0", "--join=127.0.0.1:1"}) {
+      auto more = std::string{how}.starts_with("--serve")
+                      ? arguments{how, "--workers=1"}
+                      : arguments{how};
+      auto process = start(options + more + tls);
+      CHECK(process->finish() == 1);
+      require_line(process->output(), {text});
+    }
+  };
+  auto with = [&](std::size_t which, const std::string& option,
+                  const std::string& name) {
+    auto tls = as("node");
+    tls[which] = option + files.file(name);
+    return tls;
+  };
+  refused(with(0, "--tls-certificate=", "none.pem"),
+          "none.pem: expected a certificate in PEM format, found No such file");
+  refused(with(0, "--tls-certificate=", "node.key"),
+          "node.key: expected a certificate in PEM format, found ");
+  refused(with(0, "--tls-certificate=", ""), "found Is a directory");
+  refused(with(1, "--tls-key=", "none.key"), "found No such file");
+  refused(with(1, "--tls-key=", "broken.key"),
+          "broken.key: expected the certificate's private key in PEM format");
+  refused(with(1, "--tls-key=", "client.key"),
+          "client.key: expected the certificate's private key in PEM format, "
+          "without a passphrase, found key values mismatch");
+  refused(with(2, "--tls-ca=", "none.pem"), "found No such file");
+  refused(with(2, "--tls-ca=", "broken.key"),
+          "broken.key: expected certificates of CAs in PEM format");
+  refused({"--tls-key=" + files.file("node.key")},
+          "--tls-certificate, --tls-key, --tls-ca: expected all three");
+  refused(as("node") + arguments{"--insecure"},
+          "--insecure, --tls-certificate: expected one of them, found both");
+}
+
+TEST_CASE("the server lists, once, each process that it refuses, and why") {
+  auto options = small + arguments{"--epochs=2", "--devices=cpu"};
+  auto first = serve(options, 1);
+  auto other = join(first.where, options + arguments{"--batch=32"});
+  auto number = other->id();
+  CHECK(other->finish() == 1);
+  auto line = fmt::format(":{} is refused: it would train something else: "
+                          "expected batch=64, found batch=32\n",
+                          number);
+  CHECK(contains(other->output(), line));
+  auto good = join(first.where, options);
+  require_good_end(*first.process);
+  require_good_end(*good);
+  CHECK(contains(first.process->output(), line));
+}
