@@ -56,8 +56,8 @@ batch_norm_participant::batch_norm_participant(
               system, master, copy_id))} {}
 
 batch_norm_participant batch_norm_participant::replicate(
-    caf::actor_system& system, sync_options options, callback_context& context,
-    std::int64_t copy_id) {
+    caf::actor_system& system, const sync_options& options,
+    callback_context& context, std::int64_t copy_id) {
   using relays_ptr = std::shared_ptr<batch_norm_relays>;
   if (copy_id != 0) {
     const auto& relays = *context.published<relays_ptr>();

@@ -26,7 +26,7 @@ caf::actor spawn_deadline_watch(caf::actor_system& system,
   return system.spawn<caf::hidden>(watch, std::move(target), delay);
 }
 
-void end_deadline_watch(caf::actor watch) {
+void end_deadline_watch(const caf::actor& watch) {
   if (watch)
     caf::anon_send_exit(watch, caf::exit_reason::user_shutdown);
 }

@@ -70,7 +70,7 @@ private:
   }
 
   static void release(idle_block* block) noexcept {
-    ::operator delete(block, block->capacity, alignment);
+    ::operator delete(block, alignment);
   }
 
   /// Nobody else pops, so what stands below the top stays there.

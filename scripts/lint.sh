@@ -8,7 +8,8 @@ set -euo pipefail
 
 say "linting (clang-tidy 14)"
 cd "$root"
-[[ -e build/cpu/compile_commands.json ]] || cmake --preset cpu >/dev/null
+# Clang cannot read the precompiled headers of g++.
+cmake --preset cpu -B build/lint -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON >/dev/null
 if [[ $# -gt 0 ]]; then
   sources=("$@")
 else
@@ -16,5 +17,5 @@ else
     ':!actors/nn/*')
 fi
 printf '%s\n' "${sources[@]}" |
-  xargs -P "$(jobs_for_memory)" -n 1 clang-tidy-14 --quiet -p build/cpu \
+  xargs -P "$(jobs_for_memory)" -n 1 clang-tidy-14 --quiet -p build/lint \
     --extra-arg=-Wno-unknown-warning-option

@@ -49,7 +49,7 @@ public:
   /// others register with the master or their relay.
   /// @throws error as the constructors and as `callback_context`.
   static batch_norm_participant replicate(caf::actor_system& system,
-                                          sync_options options,
+                                          const sync_options& options,
                                           callback_context& context,
                                           std::int64_t copy_id);
 

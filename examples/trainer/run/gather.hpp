@@ -89,9 +89,9 @@ private:
   void on_down(const caf::actor_addr& who, const caf::error& why) {
     for (std::size_t i = 0; i < members_.size(); ++i)
       if (members_[i].address() == who && !settled_[i])
-        fail(i, make_error(errc::participant_down,
-                           fmt::format("replica {} is gone ({})", i,
-                                       caf::to_string(why))));
+        fail(i, make_error(
+                    errc::participant_down,
+                    fmt::format("replica {} is gone ({})", i, text_of(why))));
   }
 
   void settle(std::size_t i, Result x) {

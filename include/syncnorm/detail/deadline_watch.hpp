@@ -13,6 +13,6 @@ caf::actor spawn_deadline_watch(caf::actor_system& system,
 /// Ends a timer that is not needed any more, if there is one. Left to the end
 /// of the actor system, CAF 0.17's clock would have to end it, and locks up
 /// over more than a few dozen.
-void end_deadline_watch(caf::actor watch);
+void end_deadline_watch(const caf::actor& watch);
 
 } // namespace syncnorm::detail

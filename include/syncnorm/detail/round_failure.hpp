@@ -104,7 +104,7 @@ void round_keeper<In, Out>::on_down(const caf::actor_addr& who,
 template <class In, class Out>
 void round_keeper<In, Out>::arm(caf::timespan delay) {
   armed_ = true;
-  end_deadline_watch(std::move(watch_));
+  end_deadline_watch(watch_);
   watch_ = spawn_deadline_watch(this->system(), this->address(), delay);
 }
 
