@@ -459,9 +459,11 @@ bool has_category(const caf::error& x) {
 /// that is no type of a code's size would end the process.
 inline std::string error_text(const caf::error& x) {
 #if !SYNCNORM_CAF_LEGACY
-  const auto* type = caf::detail::global_meta_object_or_null(x.category());
-  if (x != caf::none && (type == nullptr || type->simple_size != 1))
-    return "an error of an unknown category";
+  if (x != caf::none) { // An empty error has no category to ask for.
+    const auto* type = caf::detail::global_meta_object_or_null(x.category());
+    if (type == nullptr || type->simple_size != 1)
+      return "an error of an unknown category";
+  }
 #endif
   return caf::to_string(x);
 }
