@@ -16,14 +16,9 @@ namespace detail {
 class block_stack {
 public:
   void* pop(std::size_t bytes) {
-    auto capacity = capacity_for(bytes);
+    auto* memory = find(capacity_for(bytes));
     owners_.fetch_add(1, std::memory_order_relaxed);
-    while (auto* block = pop_any()) {
-      if (block->capacity == capacity)
-        return block;
-      release(block);
-    }
-    return ::operator new(capacity, alignment);
+    return memory;
   }
 
   void push(void* memory, std::size_t bytes) noexcept {
@@ -71,6 +66,16 @@ private:
 
   static void release(idle_block* block) noexcept {
     ::operator delete(block, alignment);
+  }
+
+  /// An idle block of that capacity, or a new one; idle ones of others go.
+  void* find(std::size_t capacity) {
+    while (auto* block = pop_any()) {
+      if (block->capacity == capacity)
+        return block;
+      release(block);
+    }
+    return ::operator new(capacity, alignment);
   }
 
   /// Nobody else pops, so what stands below the top stays there.
