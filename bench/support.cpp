@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <exception>
 #include <fstream>
 #include <random>
 #include <stdexcept>
@@ -122,6 +123,15 @@ options parse_options(int argc, char** argv) {
       throw std::invalid_argument{"unknown argument: " + std::string{argument}};
   }
   return result;
+}
+
+int run_main(int argc, char** argv, int (*run)(int, char**)) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& reason) {
+    std::fprintf(stderr, "%s\n", reason.what());
+    return 1;
+  }
 }
 
 report::report(std::string title, options given) : options_{std::move(given)} {

@@ -74,6 +74,9 @@ struct options {
 /// @throws std::invalid_argument for an argument that it does not know.
 [[nodiscard]] options parse_options(int argc, char** argv);
 
+/// What `main` returns: what `run` does, or 1 after printing why it failed.
+int run_main(int argc, char** argv, int (*run)(int, char**));
+
 /// The results of one program: printed as they come, and written at the end.
 class report {
 public:

@@ -196,10 +196,5 @@ int run(int argc, char** argv) {
 } // namespace
 
 int main(int argc, char** argv) {
-  try {
-    return run(argc, argv);
-  } catch (const std::exception& x) {
-    std::fprintf(stderr, "%s\n", x.what());
-    return 2;
-  }
+  return run_main(argc, argv, run);
 }

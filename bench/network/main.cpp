@@ -11,8 +11,6 @@
 
 #include <fmt/format.h>
 
-#include <cstdio>
-#include <exception>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -127,10 +125,5 @@ int run(int argc, char** argv) {
 } // namespace
 
 int main(int argc, char** argv) {
-  try {
-    return run(argc, argv);
-  } catch (const std::exception& reason) {
-    std::fprintf(stderr, "%s\n", reason.what());
-    return 1;
-  }
+  return run_main(argc, argv, run);
 }

@@ -15,8 +15,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdio>
-#include <exception>
 #include <memory>
 #include <random>
 #include <stdexcept>
@@ -356,10 +354,5 @@ int run(int argc, char** argv) {
 } // namespace
 
 int main(int argc, char** argv) {
-  try {
-    return run(argc, argv);
-  } catch (const std::exception& reason) {
-    std::fprintf(stderr, "%s\n", reason.what());
-    return 1;
-  }
+  return run_main(argc, argv, run);
 }

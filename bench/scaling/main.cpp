@@ -20,7 +20,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <exception>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -190,10 +189,5 @@ int run(int argc, char** argv) {
 } // namespace
 
 int main(int argc, char** argv) {
-  try {
-    return run(argc, argv);
-  } catch (const std::exception& reason) {
-    std::fprintf(stderr, "%s\n", reason.what());
-    return 1;
-  }
+  return run_main(argc, argv, run);
 }
