@@ -5,6 +5,7 @@
 #include "trainer/run/replica_group.hpp"
 
 #include "trainer/scratch_folder.hpp"
+#include "trainer/test_config.hpp"
 
 #include "syncnorm/errors.hpp"
 
@@ -34,20 +35,6 @@ parts parts_of(std::vector<std::vector<float>> gradients) {
 
 gradient_sum add_gradients(parts& messages) {
   return finish_gradients(merge_gradients(messages));
-}
-
-/// A configuration that knows the messages.
-struct test_config : caf::actor_system_config {
-  test_config() {
-    detail::add_types<caf::id_block::syncnorm, caf::id_block::syncnorm_train>(
-        *this);
-  }
-};
-
-test_config& configuration() {
-  detail::init_types<caf::id_block::syncnorm, caf::id_block::syncnorm_train>();
-  static test_config result;
-  return result;
 }
 
 /// A replica that answers as it is told.

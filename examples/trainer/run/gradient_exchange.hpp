@@ -9,43 +9,63 @@
 #include <optional>
 #include <string>
 #include <variant>
+#include <vector>
 
 namespace syncnorm::train {
 
-/// The name of the master.
-inline constexpr const char* gradient_layer = "gradients";
+/// Elements of a gradient that travel as one message: 1 MiB of what relays
+/// send, float64. Of large messages nothing overlaps on their way.
+inline constexpr std::size_t gradient_chunk = std::size_t{1} << 17;
 
-/// One replica's end of the exchange of gradients. Replica 0 owns the master,
-/// the others have a pipe to it.
+/// How many chunks a replica has on their way at a time.
+inline constexpr std::size_t max_gradient_lanes = 16;
+
+/// The name of a lane's master.
+[[nodiscard]] std::string gradient_lane(std::size_t lane);
+
+/// One replica's end of the exchange of gradients. They are cut into chunks,
+/// which travel in lanes: chunk k is in lane k % lanes, whose rounds are one
+/// chunk each. Cutting changes no bit of the sum. Replica 0 owns the masters of
+/// the lanes, the others have a pipe to each.
 class gradient_exchange {
 public:
-  /// Replica 0's: spawns the master.
+  /// Replica 0's: spawns the masters.
   /// @param deadline of each round.
-  gradient_exchange(caf::actor_system& system, caf::timespan deadline);
+  /// @param elements of the model.
+  gradient_exchange(caf::actor_system& system, caf::timespan deadline,
+                    std::size_t elements);
 
-  /// Another replica's: registers with `master`, here or on another node.
-  /// @throws syncnorm::error as the master answers.
-  gradient_exchange(caf::actor_system& system, const gradient_master& master,
-                    std::size_t index);
+  /// Another replica's: registers with `masters`, here or on another node.
+  /// @throws syncnorm::error as a master answers; `shape_mismatch` if they are
+  ///         not as many as a model of `elements` has lanes.
+  gradient_exchange(caf::actor_system& system, gradient_masters masters,
+                    std::size_t index, std::size_t elements);
 
   /// Waits until every replica has sent its part.
-  /// @throws syncnorm::error with the master's text, which names the replicas
-  /// at fault.
-  gradient_sum run(gradient_part part);
+  /// @throws syncnorm::error with a master's text, which names the replicas at
+  /// fault.
+  gradient_sum run(const gradient_part& part);
 
   /// Tells the others that this replica cannot do its part, and why.
   void give_up(const std::string& why);
 
-  [[nodiscard]] const gradient_master& master() const noexcept {
-    return master_;
+  [[nodiscard]] const gradient_masters& masters() const noexcept {
+    return masters_;
   }
 
 private:
   using owner = sync_master<gradient_part, gradient_sum>;
   using pipe = slave_pipe<gradient_part, gradient_sum>;
+  using lane = std::variant<std::unique_ptr<owner>, std::unique_ptr<pipe>>;
 
-  std::variant<std::unique_ptr<owner>, std::unique_ptr<pipe>> role_;
-  gradient_master master_;
+  void send(std::size_t chunk, const gradient_part& part);
+  gradient_sum await(std::size_t chunk);
+  gradient_sum run_chunks(const gradient_part& part);
+
+  std::size_t elements_;
+  std::size_t chunks_;
+  gradient_masters masters_;
+  std::vector<lane> lanes_;
 };
 
 } // namespace syncnorm::train

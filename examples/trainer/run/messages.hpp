@@ -45,11 +45,13 @@ struct step_report {
   double waiting = 0;
 };
 
-/// Replica to the master of the gradients: its part of the sum.
+/// Replica to a master of the gradients: its part of the sum.
 struct gradient_part {
-  /// Sum of the losses of its samples, divided by the samples of the batch.
+  /// Sum of the losses of its samples, divided by the samples of the batch; in
+  /// the first chunk of a gradient, else 0.
   double loss = 0;
-  /// Gradient of that. Empty: zero, for a replica without samples.
+  /// Gradient of that, or a chunk of it. Empty: zero, for a replica without
+  /// samples.
   flat_array gradient;
   /// From a relay: `gradient` is the sum in float64 of gradients in float32.
   bool narrow = false;
@@ -75,13 +77,16 @@ struct evaluation {
   double loss = 0;
 };
 
-/// The master that adds up the gradients.
+/// A master that adds up gradients.
 using gradient_master = sync_master_actor<gradient_part, gradient_sum>;
+
+/// One for each lane of the exchange; see `gradient_exchange`.
+using gradient_masters = std::vector<gradient_master>;
 
 /// Replica 0 to the others, by the trainer: what they register with.
 struct lineup {
   layer_masters layers;
-  gradient_master gradients;
+  gradient_masters gradients;
 };
 
 template <class Inspector>

@@ -18,9 +18,13 @@ lineup relay_station::open(caf::actor_system& system, const lineup& parent,
     relays_.push_back(caf::actor_cast<caf::actor>(relay));
     result.layers.push_back({path, relay});
   }
-  result.gradients = spawn_sync_relay<gradient_part, gradient_sum>(
-      system, parent.gradients, gradient_layer, range, merge_gradients);
-  relays_.push_back(caf::actor_cast<caf::actor>(result.gradients));
+  for (const auto& master : parent.gradients) {
+    auto relay = spawn_sync_relay<gradient_part, gradient_sum>(
+        system, master, gradient_lane(result.gradients.size()), range,
+        merge_gradients);
+    relays_.push_back(caf::actor_cast<caf::actor>(relay));
+    result.gradients.push_back(relay);
+  }
   return result;
 }
 

@@ -168,8 +168,8 @@ private:
     lineup result;
     result.layers = parts_->machine->lead(system(), replicas);
     parts_->gradients = std::make_unique<gradient_exchange>(
-        system(), parts_->options.round_deadline());
-    result.gradients = parts_->gradients->master();
+        system(), parts_->options.round_deadline(), parts_->machine->size());
+    result.gradients = parts_->gradients->masters();
     return result;
   }
 
@@ -188,8 +188,8 @@ private:
     parts_->place.index = index;
     parts_->place.replicas = replicas;
     parts_->machine->follow(system(), index, leader.layers);
-    parts_->gradients =
-        std::make_unique<gradient_exchange>(system(), leader.gradients, index);
+    parts_->gradients = std::make_unique<gradient_exchange>(
+        system(), leader.gradients, index, parts_->machine->size());
   }
 
   step_report step(const step_plan& plan) {
@@ -210,7 +210,8 @@ private:
     auto before = clock::now();
     auto sum = parts_->gradients->run(part);
     auto exchange = seconds_since(before);
-    report.averaging = sum.seconds;
+    // Several chunks may be added at a time.
+    report.averaging = std::min(sum.seconds, exchange);
     report.loss = sum.loss;
     const auto& options = parts_->options;
     if (sum.finite)
