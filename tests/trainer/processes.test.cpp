@@ -96,31 +96,6 @@ TEST_CASE("addresses that are none, are taken or do not answer are one line") {
                                           "stopped"));
 }
 
-namespace {
-
-/// A run of one server and two workers that have done some steps.
-struct running_trio {
-  server first;
-  child stays;
-  child goes;
-  /// How the process `goes` is called.
-  std::string name;
-
-  explicit running_trio(const arguments& options)
-      : first{serve(options + arguments{"--devices=cpu"}, 2)},
-        stays{join(first.where, options + arguments{"--devices=cpu"})},
-        goes{join(first.where, options + arguments{"--devices=cpu*2"})},
-        name{fmt::format(":{}, 2 replicas) ", goes->id())} {
-    REQUIRE(first.process->wait_for("epoch"));
-  }
-};
-
-/// A run that lasts until it is ended.
-const arguments endless =
-    arguments{"--model=mlp", "--deadline=1", "--patience=20", "--epochs=9999"};
-
-} // namespace
-
 TEST_CASE(
     "a worker that is killed, stopped or leaves ends the run for all, who "
     "learn its name, with a checkpoint of the last whole step") {

@@ -6,6 +6,7 @@
 #include "trainer/scratch_folder.hpp"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <memory>
 #include <string>
@@ -110,5 +111,26 @@ inline trace run(std::size_t processes, const std::string& devices,
 inline bool is_same(const trace& a, const trace& b) {
   return a.losses == b.losses && a.checkpoint == b.checkpoint;
 }
+
+/// A run of one server and two workers that have done some steps.
+struct running_trio {
+  server first;
+  child stays;
+  child goes;
+  /// How the process `goes` is called.
+  std::string name;
+
+  explicit running_trio(const arguments& options)
+      : first{serve(options + arguments{"--devices=cpu"}, 2)},
+        stays{join(first.where, options + arguments{"--devices=cpu"})},
+        goes{join(first.where, options + arguments{"--devices=cpu*2"})},
+        name{fmt::format(":{}, 2 replicas) ", goes->id())} {
+    REQUIRE(first.process->wait_for("epoch"));
+  }
+};
+
+/// A run that lasts until it is ended.
+inline const arguments endless =
+    arguments{"--model=mlp", "--deadline=1", "--patience=20", "--epochs=9999"};
 
 } // namespace syncnorm::train

@@ -83,6 +83,31 @@ TEST_CASE_FIXTURE(secure_run,
     CHECK(contains(said, line));
 }
 
+TEST_CASE_FIXTURE(secure_run,
+                  "by TLS, too, a worker that is killed, stopped or leaves "
+                  "ends the run for all in time, who learn its name") {
+  for (auto number : {SIGKILL, SIGSTOP, SIGINT}) {
+    CAPTURE(number);
+    running_trio trio{endless + as("node")};
+    trio.goes->signal(number);
+    require_failure(*trio.first.process, trio.name);
+    require_failure(*trio.stays, trio.name);
+    trio.goes->kill(SIGKILL);
+  }
+}
+
+TEST_CASE_FIXTURE(secure_run, "by TLS, too, workers of a server that is killed "
+                              "or stopped say so, and end") {
+  for (auto number : {SIGKILL, SIGSTOP}) {
+    CAPTURE(number);
+    running_trio trio{endless + as("node")};
+    trio.first.process->signal(number);
+    require_failure(*trio.stays, "the serving process is gone");
+    require_failure(*trio.goes, "the serving process is gone");
+    trio.first.process->kill(SIGKILL);
+  }
+}
+
 TEST_CASE_FIXTURE(
     secure_run, "a member of TLS does not speak with a server that has none") {
   auto first = serve(options, 1);
