@@ -29,11 +29,6 @@ void take_over(void* what) {
   __tsan_acquire(what);
 }
 
-/// An address of its own for what an actor's mailbox holds.
-void* mailbox_of(void* actor) {
-  return static_cast<char*>(actor) + 1;
-}
-
 } // namespace
 
 // The parameters are pointers as the ABI passes them: a unique_ptr by the
@@ -44,7 +39,6 @@ void* mailbox_of(void* actor) {
   extern "C" bool symbol(void* self, void** message, void* where) {            \
     static auto next = original<bool (*)(void*, void**, void*)>(name);         \
     hand_over(*message);                                                       \
-    hand_over(mailbox_of(self));                                               \
     return next(self, message, where);                                         \
   }
 
@@ -92,15 +86,15 @@ extern "C" int reactivate(void* self, void* message) {
   return result;
 }
 
-// An actor that ends drops the messages that it has not handled.
-#define SYNCNORM_CLEANUP                                                       \
-  "_ZN3caf15scheduled_actor7cleanupEONS_5errorEPNS_14execution_unitE"
-extern "C" bool cleanup(void* self, void* reason,
-                        void* where) asm(SYNCNORM_CLEANUP);
-extern "C" bool cleanup(void* self, void* reason, void* where) {
-  static auto next = original<bool (*)(void*, void*, void*)>(SYNCNORM_CLEANUP);
-  take_over(mailbox_of(self));
-  return next(self, reason, where);
+// A message is destroyed after it was sent, also one that nobody handled: an
+// actor that ends drops what is still in its mailbox.
+#define SYNCNORM_DELETION "_ZNK3caf14memory_managed16request_deletionEb"
+extern "C" void request_deletion(const void* self,
+                                 bool decremented) asm(SYNCNORM_DELETION);
+extern "C" void request_deletion(const void* self, bool decremented) {
+  static auto next = original<void (*)(const void*, bool)>(SYNCNORM_DELETION);
+  take_over(const_cast<void*>(self));
+  next(self, decremented);
 }
 
 #define SYNCNORM_VISIT                                                         \
