@@ -56,8 +56,8 @@ struct gradients {
   template <bool Streamed>
   HWY_INLINE void fetch(const cursor& at, std::int64_t i,
                         std::int64_t n) const {
-    prefetch(at.dy + i, n);
-    prefetch(at.x + i, n);
+    prefetch<Streamed>(at.dy + i, n);
+    prefetch<Streamed>(at.x + i, n);
     if constexpr (!Streamed)
       prefetch(at.dx + i, n);
   }

@@ -105,7 +105,7 @@ struct row_constants {
   }
 
   // A vector may reach past the last column.
-  real values[Operation::constants][columns + 64 / sizeof(real)];
+  alignas(64) real values[Operation::constants][columns + 64 / sizeof(real)];
 };
 
 /// Does the n elements behind `at`. Memory goes on for `left` elements there,
@@ -129,6 +129,7 @@ HWY_INLINE void do_line(const Operation& operation,
     }
   }
   constexpr auto whole = Streamed ? access::streamed : access::whole;
+  constexpr auto distance = Streamed ? far_fetch_distance : fetch_distance;
   auto do_until = [&](std::int64_t end,
                       typename Operation::cursor ahead) HWY_ATTR {
     for (; i + lanes <= end; i += lanes) {
@@ -137,8 +138,8 @@ HWY_INLINE void do_line(const Operation& operation,
       operation.template apply<whole>(d, at, i, std::size_t(lanes), k, run);
     }
   };
-  do_until(std::min(n, left - fetch_distance), at + fetch_distance);
-  do_until(n, next + (fetch_distance - left));
+  do_until(std::min(n, left - distance), at + distance);
+  do_until(n, next + (distance - left));
   if (i < n) {
     constants.load(d, i, k);
     operation.template apply<access::some>(d, at, i, std::size_t(n - i), k,
@@ -148,41 +149,76 @@ HWY_INLINE void do_line(const Operation& operation,
 }
 
 template <bool Streamed, class Operation>
-void do_planes(const Operation& operation, const walk& w, std::int64_t first,
-               std::int64_t last) {
-  auto g = first / w.channels;
-  auto c = first % w.channels;
-  for (auto i = first; i < last; ++i) {
-    plane_constants<Operation> constants{operation, c};
-    do_line<Streamed>(operation, operation.line(g, c), w.inner, constants,
-                      (w.channels - c) * w.inner, operation.line(g + 1, 0));
-    if (++c == w.channels) {
-      c = 0;
-      ++g;
+void do_planes(const Operation& operation, const walk& w,
+               const line_block& planes) {
+  auto next =
+      operation.line(planes.next / w.channels, planes.next % w.channels);
+  for (auto i = planes.begin; i < planes.end;) {
+    // The planes of one group follow each other.
+    auto g = i / w.channels;
+    auto end = std::min((g + 1) * w.channels, planes.end);
+    auto ahead = end < planes.end ? operation.line(g + 1, 0) : next;
+    for (auto c = i - g * w.channels; i < end; ++i, ++c) {
+      plane_constants<Operation> constants{operation, c};
+      do_line<Streamed>(operation, operation.line(g, c), w.inner, constants,
+                        (end - i) * w.inner, ahead);
     }
   }
 }
 
 template <bool Streamed, class Operation>
-void do_rows(const Operation& operation, const walk& w, std::int64_t first,
-             std::int64_t last) {
+void do_rows(const Operation& operation, const walk& w, const row_tile& tile,
+             const row_constants<Operation>& constants,
+             const line_block& rows) {
+  auto line = [&](std::int64_t g, std::int64_t row) {
+    return operation.line(g, row) + tile.first;
+  };
+  auto next = line(rows.next / w.inner, rows.next % w.inner);
+  for (auto i = rows.begin; i < rows.end;) {
+    auto g = i / w.inner;
+    auto end = std::min((g + 1) * w.inner, rows.end);
+    for (; i < end; i += tile.fold) {
+      auto count = std::min(tile.fold, end - i);
+      auto n = count * tile.channels;
+      auto row = i - g * w.inner;
+      auto ahead = i + count < rows.end ? line(g, row + count) : next;
+      do_line<Streamed>(operation, line(g, row), n, constants, n, ahead);
+    }
+    i = end;
+  }
+}
+
+/// How many lines of `length` elements a block has, a multiple of `fold`; what
+/// goes past the caches is one block.
+template <bool Streamed, class Operation>
+std::int64_t block_size(const walk& w, std::int64_t length, std::int64_t fold) {
+  constexpr auto bytes = std::int64_t(sizeof(typename Operation::element));
+  if constexpr (Streamed)
+    return w.size();
+  else
+    return lines_of_block(length * bytes, w.size() * bytes, fold);
+}
+
+template <bool Streamed, class Operation>
+void do_all_planes(const Operation& operation, const walk& w,
+                   std::int64_t first, std::int64_t last) {
+  auto size = block_size<Streamed, Operation>(w, w.inner, 1);
+  for_blocks_from_end(first, last, size, [&](const line_block& planes) {
+    do_planes<Streamed>(operation, w, planes);
+  });
+}
+
+template <bool Streamed, class Operation>
+void do_all_rows(const Operation& operation, const walk& w, std::int64_t first,
+                 std::int64_t last) {
   row_tiles<typename Operation::real> tiles{w};
   for (std::int64_t t = 0; t < tiles.size(); ++t) {
     auto tile = tiles[t];
     row_constants<Operation> constants{operation, tile};
-    for (auto i = first; i < last;) {
-      auto g = i / w.inner;
-      auto end = std::min(last, (g + 1) * w.inner);
-      for (auto r = i; r < end; r += tile.fold) {
-        auto rows = std::min(tile.fold, end - r);
-        auto row = r - g * w.inner;
-        auto n = rows * tile.channels;
-        do_line<Streamed>(operation, operation.line(g, row) + tile.first, n,
-                          constants, n,
-                          operation.line(g, row + rows) + tile.first);
-      }
-      i = end;
-    }
+    auto size = block_size<Streamed, Operation>(w, w.channels, tile.fold);
+    for_blocks_from_end(first, last, size, [&](const line_block& rows) {
+      do_rows<Streamed>(operation, w, tile, constants, rows);
+    });
   }
 }
 
@@ -195,9 +231,9 @@ void do_lines(const execution& run, const Operation& operation, const walk& w,
     auto begin = first * grain;
     auto end = std::min(last * grain, lines);
     if (w.rows)
-      do_rows<Streamed>(operation, w, begin, end);
+      do_all_rows<Streamed>(operation, w, begin, end);
     else
-      do_planes<Streamed>(operation, w, begin, end);
+      do_all_planes<Streamed>(operation, w, begin, end);
     if constexpr (Streamed)
       hwy::FlushStream();
   });

@@ -17,6 +17,42 @@ inline constexpr std::int64_t row_tile_bytes = 4096;
 /// need not be read before they are written.
 inline constexpr std::int64_t streamed_bytes = std::int64_t{20} << 20;
 
+/// Bytes of an output that are done from their beginning to their end. Blocks
+/// of this size follow each other from the last one to the first: a reduction
+/// read the same inputs just before, and a core's own cache has the end of
+/// them still.
+inline constexpr std::int64_t walked_bytes = std::int64_t{1} << 17;
+/// Outputs that a core's own cache holds together with the inputs: one block.
+inline constexpr std::int64_t cached_bytes = std::int64_t{1} << 19;
+
+/// Lines [begin, end) and where the block that is done next begins; the last
+/// one names itself.
+struct line_block {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  std::int64_t next = 0;
+};
+
+/// How many lines of `bytes` bytes each a block has, a multiple of `fold`.
+/// @param total  bytes of all lines of the call.
+[[nodiscard]] inline std::int64_t
+lines_of_block(std::int64_t bytes, std::int64_t total, std::int64_t fold) {
+  auto wanted = total <= cached_bytes ? cached_bytes : walked_bytes;
+  return std::max(wanted / (bytes * fold), std::int64_t{1}) * fold;
+}
+
+/// Calls `body(line_block)` for the blocks of [first, last), from the last one
+/// to the first.
+template <class Body>
+void for_blocks_from_end(std::int64_t first, std::int64_t last,
+                         std::int64_t size, const Body& body) {
+  for (auto end = last; end > first;) {
+    auto begin = first + (end - first - 1) / size * size;
+    body(line_block{begin, end, std::max(begin - size, first)});
+    end = begin;
+  }
+}
+
 /// Whether an output is written past the caches. What was just read from the
 /// same memory, is in a cache already. Of some channels of a tensor, all of the
 /// tensor counts.

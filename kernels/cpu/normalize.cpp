@@ -59,7 +59,7 @@ struct normalize_operation {
   template <bool Streamed>
   HWY_INLINE void fetch(const cursor& at, std::int64_t i,
                         std::int64_t n) const {
-    prefetch(at.x + i, n);
+    prefetch<Streamed>(at.x + i, n);
     if constexpr (!Streamed)
       prefetch(at.y + i, n);
   }

@@ -227,16 +227,24 @@ HWY_INLINE void store_first(D d, hn::Vec<D> v, T* p, std::size_t n) {
 
 /// How many elements ahead memory is asked for: what the CPU fetches by itself
 /// ends with each page, and stops while constants are loaded or the sums of a
-/// block given away.
-inline constexpr std::int64_t fetch_distance = 1024;
+/// block given away. Further ahead, streams crowd each other out of the
+/// first-level cache.
+inline constexpr std::int64_t fetch_distance = 512;
+/// The same where an output goes past the caches and nothing but inputs is
+/// asked for, into the second-level cache.
+inline constexpr std::int64_t far_fetch_distance = 1024;
 
 /// Asks for the memory of `n` elements at p, which need not exist, to be
-/// brought into the first-level cache.
-template <class T>
+/// brought into the first-level cache or, if `Far`, the second-level one.
+template <bool Far = false, class T>
 HWY_INLINE void prefetch(const T* p, std::int64_t n) {
   constexpr auto line = std::int64_t(64 / sizeof(T));
-  for (std::int64_t i = 0; i < n; i += line)
-    hwy::Prefetch(p + i);
+  for (std::int64_t i = 0; i < n; i += line) {
+    if constexpr (Far)
+      __builtin_prefetch(p + i, /*write*/ 0, /*second level*/ 2);
+    else
+      hwy::Prefetch(p + i);
+  }
 }
 
 /// The sum of all lanes.

@@ -247,6 +247,15 @@ TEST_CASE("backward_input follows its formula, whatever dtype and layout") {
   });
 }
 
+TEST_CASE("gradients of several blocks are the same") {
+  for (const auto& shape : block_shapes)
+    for (auto type : {dtype::float32, dtype::bfloat16})
+      for (const auto& one : layouts_of(type, shape)) {
+        INFO(describe(one.layout));
+        check_input(one, true, place::dx_over_dy);
+      }
+}
+
 TEST_CASE("gradients too large for the caches are the same") {
   for (tensor_shape shape : {tensor_shape{2, 5, 600'001}, {13, 513, 997}})
     for (const auto& one : layouts_of(dtype::float32, shape)) {

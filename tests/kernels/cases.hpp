@@ -39,6 +39,12 @@ inline const std::vector<tensor_shape> small_shapes{
 inline const std::vector<tensor_shape> large_shapes{
     {8, 4, 70'000}, {40, 130, 500}, {3, 3, 350'000}, {2, 1, 1'100'000}};
 
+/// Outputs of several blocks, which are done from the last to the first: with
+/// few and many lines to a sample, folded rows, more than one tile of
+/// constants.
+inline const std::vector<tensor_shape> block_shapes{
+    {3, 5, 40'003}, {7, 130, 499}, {5, 1030, 61}, {311, 7, 101}, {401, 997, 1}};
+
 /// A layout and what is odd about it.
 struct layout_case {
   tensor_layout layout;

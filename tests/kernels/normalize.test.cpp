@@ -125,6 +125,17 @@ TEST_CASE("residual, ReLU and its mask are fused in any combination") {
   });
 }
 
+TEST_CASE("outputs of several blocks are the same") {
+  for (const auto& shape : block_shapes)
+    for (auto type : {dtype::float32, dtype::bfloat16})
+      for (const auto& one : layouts_of(type, shape)) {
+        INFO(describe(one.layout));
+        check_normalize(one, {}, true);
+        check_normalize(one, {.residual = true, .relu = true, .mask = true},
+                        false);
+      }
+}
+
 TEST_CASE("outputs too large for the caches are the same") {
   // 20 MiB and more are written past the caches.
   for (tensor_shape shape :
