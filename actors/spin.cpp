@@ -3,6 +3,11 @@
 #include <chrono>
 #include <thread>
 
+#ifdef __linux__
+#include <sched.h>
+#include <unistd.h>
+#endif
+
 namespace syncnorm::detail {
 
 namespace {
@@ -10,12 +15,22 @@ namespace {
 std::atomic<int> spinning{0};
 
 int spare_cores() noexcept {
-  static const int spare =
-      static_cast<int>(std::thread::hardware_concurrency()) - 2;
+  static const int spare = usable_cores() - 2;
   return spare;
 }
 
 } // namespace
+
+int usable_cores() noexcept {
+#ifdef __linux__
+  // Of the process, that is of its first thread: the calling one may have been
+  // given a core of its own.
+  cpu_set_t allowed;
+  if (sched_getaffinity(getpid(), sizeof allowed, &allowed) == 0)
+    return CPU_COUNT(&allowed);
+#endif
+  return static_cast<int>(std::thread::hardware_concurrency());
+}
 
 spin_permit::spin_permit() noexcept
     : granted_{spinning.fetch_add(1, std::memory_order_relaxed)

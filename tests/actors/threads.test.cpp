@@ -1,6 +1,8 @@
 #include "tests/actors/outcome.hpp"
 #include "tests/actors/system.hpp"
 
+#include "syncnorm/detail/spin.hpp"
+
 #include <doctest/doctest.h>
 
 #include <chrono>
@@ -8,6 +10,11 @@
 #include <stdexcept>
 #include <thread>
 #include <vector>
+
+#ifdef __linux__
+#include <sched.h>
+#include <unistd.h>
+#endif
 
 using namespace syncnorm;
 using namespace syncnorm::test;
@@ -40,6 +47,28 @@ void join(std::vector<std::thread>& threads) {
 }
 
 } // namespace
+
+#ifdef __linux__
+TEST_CASE("who may spin is counted by the cores that the process may use, not "
+          "by those of the machine or of one thread") {
+  cpu_set_t all;
+  REQUIRE(sched_getaffinity(getpid(), sizeof all, &all) == 0);
+  auto cores = CPU_COUNT(&all);
+  CHECK(detail::usable_cores() == cores);
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  for (int core = 0; CPU_COUNT(&one) == 0; ++core)
+    if (CPU_ISSET(core, &all))
+      CPU_SET(core, &one);
+  std::thread{[&] {
+    REQUIRE(sched_setaffinity(0, sizeof one, &one) == 0);
+    CHECK(detail::usable_cores() == cores);
+  }}.join();
+  REQUIRE(sched_setaffinity(getpid(), sizeof one, &one) == 0);
+  CHECK(detail::usable_cores() == 1);
+  REQUIRE(sched_setaffinity(getpid(), sizeof all, &all) == 0);
+}
+#endif
 
 TEST_CASE_FIXTURE(system_fixture,
                   "threads run rounds without a pause, each gets the sum") {

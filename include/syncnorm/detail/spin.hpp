@@ -6,9 +6,13 @@
 
 namespace syncnorm::detail {
 
+/// How many cores this process may use: those of the machine, or fewer by
+/// `taskset` or a container's set of cores.
+[[nodiscard]] int usable_cores() noexcept;
+
 /// Permission to spin for a short while. It is given only while this process
-/// has fewer spinning threads than the machine has spare cores: two cores are
-/// left to those who work, so a machine of one or two cores never spins.
+/// has fewer spinning threads than spare cores: two of those it may use are
+/// left to those who work, so on one or two cores nobody spins.
 class spin_permit {
 public:
   spin_permit() noexcept;
