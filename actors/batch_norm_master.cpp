@@ -60,6 +60,12 @@ void require_agreement(const message& owner, const message& x) {
            fmt::format("a {} message, replica {} a {} message; all replicas "
                        "must make the same calls in the same order",
                        to_string(b.mode), owner.identifier, to_string(a.mode)));
+  if (a.call != b.call)
+    refuse(errc::invalid_argument, x,
+           fmt::format("sums of call {} of the layer, replica {} of call {}; "
+                       "all replicas must pass backward through their calls in "
+                       "the same order",
+                       b.call, owner.identifier, a.call));
   if (a.channels != b.channels)
     refuse(errc::shape_mismatch, x,
            fmt::format("{} channels, replica {} {} channels", b.channels,

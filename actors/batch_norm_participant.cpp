@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <atomic>
 #include <tuple>
 #include <utility>
 
@@ -117,7 +118,6 @@ batch_norm_reply batch_norm_participant::end() {
 }
 
 void batch_norm_participant::send(batch_norm_message message) {
-  ++messages_sent_;
   // The master may do its work on the thread that sends.
   auto begin = std::chrono::steady_clock::now();
   if (auto* slave = std::get_if<pipe>(&role_))
@@ -125,6 +125,7 @@ void batch_norm_participant::send(batch_norm_message message) {
   else
     std::get<owner>(role_)->send_master(std::move(message));
   waited_ += std::chrono::steady_clock::now() - begin;
+  std::atomic_ref{messages_sent_}.fetch_add(1, std::memory_order_release);
 }
 
 batch_norm_reply batch_norm_participant::receive() {
@@ -167,7 +168,7 @@ std::chrono::nanoseconds batch_norm_participant::waited() const noexcept {
 }
 
 std::uint64_t batch_norm_participant::messages_sent() const noexcept {
-  return messages_sent_;
+  return std::atomic_ref{messages_sent_}.load(std::memory_order_acquire);
 }
 
 const batch_norm_master_actor& batch_norm_participant::master() const noexcept {

@@ -40,6 +40,7 @@ backward_part unpack(const saved_part& saved, const at::Tensor& dy) {
     result.weight = saved.weight.unpack();
   result.dy = dy.defined() ? dy : at::zeros_like(result.x);
   result.statistics = saved.statistics;
+  result.round = saved.round;
   return result;
 }
 

@@ -40,10 +40,15 @@ struct saved_part {
   torch::autograd::SavedVariable weight;
   bool has_weight = false;
   saved_statistics statistics;
+  /// The seat's round, of a copy whose graph is its own.
+  std::uint64_t round = 0;
   /// The stream of the forward pass; nothing on a CPU.
   std::optional<c10::Stream> stream;
   /// Gradient edges of x, weight and bias, in this order.
   torch::autograd::edge_list edges;
+  /// Where the call stands among the operations of the copy's thread: the later
+  /// one's gradient comes first.
+  std::uint64_t sequence_nr = 0;
   /// Shape, dtype and device of the output in a tensor of one element: the
   /// output itself would own, by its history, what is saved here.
   at::Tensor like_y;
@@ -57,6 +62,7 @@ struct backward_part {
   at::Tensor dy;
   at::Tensor weight;
   saved_statistics statistics;
+  std::uint64_t round = 0;
   /// sum_dy, sum_dy_xmu, gradients of weight and bias: 4 x C.
   at::Tensor sums;
   at::Tensor dx;

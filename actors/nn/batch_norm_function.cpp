@@ -10,6 +10,7 @@
 #include "syncnorm/nn/synchronized_batch_norm.hpp"
 
 #include <ATen/ATen.h>
+#include <ATen/SequenceNumber.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
@@ -122,6 +123,7 @@ saved_part_ptr save(const at::Tensor& x, const at::Tensor& y,
     part->edges =
         torch::autograd::collect_next_edges(x, affine.weight, affine.bias);
   part->edges.resize(3);
+  part->sequence_nr = at::sequence_number::get_and_increment();
   part->stream = current_torch_stream(x.device());
   part->like_y = at::empty({}, y.options()).expand(y.sizes());
   return part;
@@ -228,6 +230,7 @@ private:
       return;
     std::vector<saved_part_ptr> parts{save(x_, y_, affine_)};
     parts[0]->statistics = saved;
+    parts[0]->round = seat ? seat->rounds() : 0;
     set_history(y_, make_node<batch_norm_node>(parts, seat), 0);
   }
 

@@ -2,6 +2,7 @@
 
 #include "actors/nn/differentiable.hpp"
 #include "actors/nn/exchange_node.hpp"
+#include "syncnorm/error.hpp"
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -45,11 +46,24 @@ void for_each_part(std::vector<backward_part>& parts, F f) {
   });
 }
 
+/// With second derivatives a copy waits for the others on libtorch's thread of
+/// its device.
+void require_own_device(const participant& seat) {
+  if (auto shared = seat.shared_device())
+    throw error{errc::invalid_argument,
+                "SynchronizedBatchNorm: second derivatives: expected a CUDA "
+                "device for each copy with a graph of its own, got "
+                    + *shared
+                    + "; DataParallelWithCallback can have several "
+                      "copies on one"};
+}
+
 } // namespace
 
 batch_norm_node::batch_norm_node(std::vector<saved_part_ptr> parts,
                                  participant_ptr seat)
-    : parts_{std::move(parts)},
+    : Node{parts.front()->sequence_nr},
+      parts_{std::move(parts)},
       seat_{std::move(seat)} {
   for (const auto& part : parts_) {
     for (const auto& edge : part->edges)
@@ -115,7 +129,7 @@ variable_list batch_norm_node::run_kernels(const variable_list& grads) {
     result.emplace_back();
   if (!whole) {
     const auto& mine = parts.front();
-    begin_exchange(*seat_, mine.sums.narrow(0, 0, 2), mine.x);
+    begin_exchange(*seat_, mine.sums.narrow(0, 0, 2), mine);
     result[0] = exchange_node::token();
     handed_over_->part = std::move(parts.front());
   }
@@ -131,7 +145,7 @@ batch_norm_node::total_sums_of(const std::vector<backward_part>& parts) const {
   if (first.statistics.constant)
     return {};
   if (seat_)
-    return exchange_sums(*seat_, first.sums.narrow(0, 0, 2), first.x);
+    return exchange_sums(*seat_, first.sums.narrow(0, 0, 2), first);
   auto home = std::any_of(parts.begin(), parts.end(), is_on_cpu)
                   ? at::Device{at::kCPU}
                   : first.x.device();
@@ -143,6 +157,8 @@ batch_norm_node::total_sums_of(const std::vector<backward_part>& parts) const {
 }
 
 variable_list batch_norm_node::run_differentiable(const variable_list& grads) {
+  if (handed_over_)
+    require_own_device(*seat_);
   auto result = differentiable_backward(unpack_all(grads), seat_);
   if (!handed_over_)
     return result;

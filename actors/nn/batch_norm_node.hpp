@@ -20,6 +20,11 @@ struct handed_over;
 /// Input r of the node is the gradient of copy r's output; outputs 3r, 3r + 1
 /// and 3r + 2 are the gradients of its x, weight and bias.
 ///
+/// The engine passes later operations first. Among those of a copy the node has
+/// the place that the call had on the first part's thread, whichever thread
+/// makes it: else the order in which gradients of one tensor are added, and so
+/// their last bits, would depend on which copy came first.
+///
 /// With several parts, on any mix of devices, nothing waits for another copy:
 /// the sums over the copies are added right here. Nor does anything wait for a
 /// device, unless some parts are on CPUs and others are not.

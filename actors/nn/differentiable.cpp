@@ -19,20 +19,23 @@ namespace {
 
 /// Sums over all copies as a differentiable operation: its backward pass is a
 /// sum over all copies again.
-at::Tensor add_over_copies(const at::Tensor& sums, const at::Tensor& x,
+at::Tensor add_over_copies(const at::Tensor& sums, const backward_part& of,
                            const participant_ptr& seat);
 
 class add_over_copies_node final : public torch::autograd::Node {
 public:
-  add_over_copies_node(at::Tensor x, participant_ptr seat)
-      : x_{std::move(x)},
-        seat_{std::move(seat)} {}
+  add_over_copies_node(const backward_part& of, participant_ptr seat)
+      : seat_{std::move(seat)} {
+    of_.x = of.x.detach();
+    of_.round = of.round;
+  }
 
   variable_list apply(variable_list&& grads) override {
-    auto grad = grads[0].defined() ? grads[0]
-                                   : at::zeros({2, x_.size(1)},
-                                               x_.options().dtype(at::kDouble));
-    return {add_over_copies(grad, x_, seat_)};
+    auto grad =
+        grads[0].defined()
+            ? grads[0]
+            : at::zeros({2, of_.x.size(1)}, of_.x.options().dtype(at::kDouble));
+    return {add_over_copies(grad, of_, seat_)};
   }
 
   std::string name() const override {
@@ -40,20 +43,20 @@ public:
   }
 
 private:
-  at::Tensor x_;
+  backward_part of_;
   participant_ptr seat_;
 };
 
-at::Tensor add_over_copies(const at::Tensor& sums, const at::Tensor& x,
+at::Tensor add_over_copies(const at::Tensor& sums, const backward_part& of,
                            const participant_ptr& seat) {
   auto wide = sums.to(at::kDouble);
   at::Tensor result;
   {
     c10::NoGradGuard no_grad;
-    result = exchange_sums(*seat, wide.detach(), x).to(at::kDouble);
+    result = exchange_sums(*seat, wide.detach(), of).to(at::kDouble);
   }
   if (c10::GradMode::is_enabled() && wide.requires_grad()) {
-    auto node = make_node<add_over_copies_node>(x.detach(), seat);
+    auto node = make_node<add_over_copies_node>(of, seat);
     node->set_next_edges(torch::autograd::collect_next_edges(wide));
     torch::autograd::set_history(result, node);
   }
@@ -80,7 +83,7 @@ public:
       total = total.defined() ? total + sums.to(total.device()) : sums;
     }
     if (seat_)
-      total = add_over_copies(total, parts_.front().x, seat_).to(type_);
+      total = add_over_copies(total, parts_.front(), seat_).to(type_);
     return {total[0], total[1]};
   }
 
@@ -129,10 +132,12 @@ constants statistics_of(const std::vector<at::Tensor>& x, const summation& sum,
 } // namespace
 
 void begin_exchange(participant& seat, const at::Tensor& sums,
-                    const at::Tensor& x) {
+                    const backward_part& of) {
+  const auto& x = of.x;
   auto type = *to_dtype(x.scalar_type());
   round_request mine;
   mine.backward = true;
+  mine.call = of.round;
   mine.type = type;
   mine.channels = x.size(1);
   mine.count = x.numel() / x.size(1);
@@ -144,7 +149,8 @@ void begin_exchange(participant& seat, const at::Tensor& sums,
   seat.begin(std::move(mine));
 }
 
-at::Tensor end_exchange(participant& seat, const at::Tensor& x) {
+at::Tensor end_exchange(participant& seat, const backward_part& of) {
+  const auto& x = of.x;
   auto all = seat.end();
   if (x.is_cpu())
     return from_doubles(all.values, at::kDouble).view({2, -1});
@@ -156,9 +162,9 @@ at::Tensor end_exchange(participant& seat, const at::Tensor& x) {
 }
 
 at::Tensor exchange_sums(participant& seat, const at::Tensor& sums,
-                         const at::Tensor& x) {
-  begin_exchange(seat, sums, x);
-  return end_exchange(seat, x);
+                         const backward_part& of) {
+  begin_exchange(seat, sums, of);
+  return end_exchange(seat, of);
 }
 
 variable_list differentiable_backward(const std::vector<backward_part>& parts,

@@ -29,7 +29,7 @@ variable_list exchange_node::apply(variable_list&& grads) {
     return {at::Tensor{}};
   auto part = std::exchange(handed_over_->part, {});
   forward_streams here{{saved_}};
-  auto sums = end_exchange(*seat_, part.x);
+  auto sums = end_exchange(*seat_, part);
   if (task_should_compute_output(0))
     finish(part, totals_for(part, sums));
   return {part.dx};

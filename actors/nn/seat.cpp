@@ -10,11 +10,39 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
+#include <optional>
 #include <utility>
 
 namespace syncnorm::nn::detail {
 
 namespace {
+
+/// On which CUDA device each copy of a group was in the last forward round, or
+/// -1. A copy writes before it sends, and reads when all have sent.
+class device_table {
+public:
+  explicit device_table(std::size_t copies) : of_copy_(copies) {
+    for (auto& x : of_copy_)
+      x.store(-1);
+  }
+
+  void set(std::size_t copy, std::int32_t index) noexcept {
+    of_copy_[copy].store(index);
+  }
+
+  [[nodiscard]] std::optional<std::string> shared() const {
+    for (std::size_t i = 0; i < of_copy_.size(); ++i)
+      for (std::size_t k = i + 1; k < of_copy_.size(); ++k)
+        if (auto index = of_copy_[i].load();
+            index >= 0 && index == of_copy_[k].load())
+          return fmt::format("copies {} and {} on cuda:{}", i, k, index);
+    return std::nullopt;
+  }
+
+private:
+  std::vector<std::atomic<std::int32_t>> of_copy_;
+};
 
 /// The copies [first, last) of a layer that exchange messages.
 struct layer_group {
@@ -23,6 +51,7 @@ struct layer_group {
   batch_norm_master_actor master;
   /// Where its copies register, if they are all in this process.
   std::shared_ptr<batch_norm_relays> relays;
+  std::shared_ptr<device_table> devices;
   layer_calls_ptr calls;
   std::shared_ptr<joint_rounds> joint;
 };
@@ -55,6 +84,7 @@ batch_norm_message to_message(round_request&& x) {
   result.type = x.type;
   result.channels = x.channels;
   result.count = x.count;
+  result.call = x.call;
   result.values = to_payload(std::move(x.values), std::move(x.device_values));
   result.update.eps = x.eps;
   result.update.mode = x.mode;
@@ -103,20 +133,42 @@ public:
         copy_id_{copy_id},
         session_{std::move(session)},
         calls_{group.calls},
+        devices_{group.devices},
         joint_{group.joint},
         relays_{taking_part_.copy_id() == 0 ? group.relays : nullptr} {}
 
   void begin(round_request request) override {
     if (session_)
       session_->enter(*calls_, static_cast<std::size_t>(copy_id_));
+    if (busy_.exchange(true, std::memory_order_acquire))
+      throw error{errc::invalid_argument,
+                  fmt::format("copy {} begins a round before it has the reply "
+                              "of the last one; calls of a layer on a device "
+                              "must depend on each other",
+                              copy_id_)};
     ++rounds_;
     auto like = request.device_values;
-    taking_part_.begin(to_message(std::move(request)));
+    if (devices_ && !request.backward)
+      devices_->set(static_cast<std::size_t>(taking_part_.copy_id()),
+                    like.data() != nullptr ? like.stream().where().index : -1);
+    try {
+      taking_part_.begin(to_message(std::move(request)));
+    } catch (...) {
+      busy_.store(false, std::memory_order_release);
+      throw;
+    }
     like_ = std::move(like);
   }
 
   round_reply end() override {
-    return replies_.read(taking_part_.end(), std::exchange(like_, {}));
+    try {
+      auto result = replies_.read(taking_part_.end(), std::exchange(like_, {}));
+      busy_.store(false, std::memory_order_release);
+      return result;
+    } catch (...) {
+      busy_.store(false, std::memory_order_release);
+      throw;
+    }
   }
 
   void give_up(const std::string& why) noexcept override {
@@ -145,6 +197,10 @@ public:
     return rounds_;
   }
 
+  [[nodiscard]] std::optional<std::string> shared_device() const override {
+    return devices_ ? devices_->shared() : std::nullopt;
+  }
+
   [[nodiscard]] joint_rounds* joint() const noexcept override {
     return joint_.get();
   }
@@ -155,9 +211,12 @@ private:
   /// Names where the outstanding reply shall be.
   device_array like_;
   std::uint64_t rounds_ = 0;
+  /// Between `begin` and `end`, which may be on different threads.
+  std::atomic<bool> busy_ = false;
   std::int64_t copy_id_;
   std::shared_ptr<forward_session> session_;
   layer_calls_ptr calls_;
+  std::shared_ptr<device_table> devices_;
   std::shared_ptr<joint_rounds> joint_;
   /// The first copy's: they live as long as it takes part.
   std::shared_ptr<batch_norm_relays> relays_;
@@ -184,6 +243,9 @@ batch_norm_participant open(const replication_scope& scope,
   auto copies = group.last - group.first;
   if (scope.graph() == graph_kind::joint && copies > 1)
     group.joint = make_joint_rounds(static_cast<std::size_t>(copies));
+  if (scope.graph() == graph_kind::own && scope.distant() == nullptr)
+    group.devices =
+        std::make_shared<device_table>(static_cast<std::size_t>(copies));
   if (scope.session())
     group.calls =
         std::make_shared<layer_calls>(options.layer, scope.session()->copies(),

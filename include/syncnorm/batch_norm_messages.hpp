@@ -103,8 +103,8 @@ auto inspect(Inspector& f, statistics_update& x) {
       detail::field("num_elements_tracked", x.num_elements_tracked));
 }
 
-/// What a replica sends into a round. Mode, type and channels must be the same
-/// for all.
+/// What a replica sends into a round. Mode, type, channels and call must be the
+/// same for all.
 struct batch_norm_message {
   /// Which pass this is.
   detail::enum_code<round_mode> mode = round_mode::forward;
@@ -114,6 +114,9 @@ struct batch_norm_message {
   std::int64_t channels = 0;
   /// Elements of each channel on this replica, N * S; 0 is welcome.
   std::int64_t count = 0;
+  /// Backward: which of the replica's calls of the layer this belongs to, by a
+  /// number that counts up; 0: the replica does not say.
+  std::uint64_t call = 0;
   /// 2 * C elements. Forward: means, then M2. Backward: sum(dy), then
   /// sum(dy * (x - mean)), which is 0 for a channel whose variance
   /// `eps_mode::clamp` has clamped. May be empty where `count` is 0.
@@ -153,8 +156,9 @@ auto inspect(Inspector& f, batch_norm_message& x) {
   return detail::inspect_object(
       f, x, "syncnorm::batch_norm_message", detail::field("mode", x.mode),
       detail::field("type", x.type), detail::field("channels", x.channels),
-      detail::field("count", x.count), detail::field("values", x.values),
-      detail::field("update", x.update), detail::field("resend", resend.value));
+      detail::field("count", x.count), detail::field("call", x.call),
+      detail::field("values", x.values), detail::field("update", x.update),
+      detail::field("resend", resend.value));
 }
 
 /// What every replica gets back: the same for all.

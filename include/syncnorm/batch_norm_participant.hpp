@@ -89,7 +89,9 @@ public:
   /// Of the copies of a layer the slowest one waits least.
   [[nodiscard]] std::chrono::nanoseconds waited() const noexcept;
 
-  /// How many messages this participant has sent into rounds.
+  /// How many messages this participant has sent into rounds. Any thread may
+  /// ask, as long as nobody moves the participant: what is counted is in the
+  /// mailbox of whom it was sent to.
   [[nodiscard]] std::uint64_t messages_sent() const noexcept;
 
   /// The master, for participants that are actors or on other nodes; null if
@@ -114,7 +116,8 @@ private:
   /// Waits for copies to the host; made when it is needed.
   std::unique_ptr<detail::stream_watch> watch_;
   pinned_memory pinned_;
-  std::uint64_t messages_sent_ = 0;
+  /// Read and written by std::atomic_ref.
+  mutable std::uint64_t messages_sent_ = 0;
   std::chrono::nanoseconds waited_{0};
   batch_norm_master_actor master_;
   std::variant<alone, owner, pipe> role_;

@@ -186,6 +186,37 @@ void check_apart(const std::vector<torch::Device>& where) {
   }
 }
 
+/// Second derivatives of copies with graphs and threads of their own.
+std::vector<Tensor> second_derivatives(const std::vector<torch::Device>& where,
+                                       std::vector<std::string>& texts) {
+  actors env;
+  std::vector<SynchronizedBatchNorm2d> layers;
+  std::vector<std::shared_ptr<torch::nn::Module>> modules;
+  for (const auto& device : where) {
+    layers.emplace_back(5);
+    layers.back()->to(torch::kDouble);
+    layers.back()->to(device);
+    modules.push_back(layers.back().ptr());
+  }
+  synchronize(env.system, modules);
+  std::vector<Tensor> x, result(2 * where.size());
+  for (std::size_t r = 0; r < where.size(); ++r)
+    x.push_back(random_batch(2, torch::kDouble));
+  auto thrown = on_threads(where.size(), [&](std::size_t r) {
+    auto leaf = x[r].requires_grad_();
+    auto y = layers[r]->forward(leaf.to(where[r])).to(cpu);
+    std::vector<Tensor> wanted{leaf, layers[r]->weight};
+    auto first = torch::autograd::grad({y.sin().sum()}, wanted, {}, true, true);
+    auto second = torch::autograd::grad(
+        {first[0].square().sum() + first[1].to(cpu).square().sum()}, wanted);
+    result[2 * r] = second[0];
+    result[2 * r + 1] = second[1].to(cpu);
+  });
+  for (const auto& failure : thrown)
+    texts.push_back(text_of(failure));
+  return result;
+}
+
 } // namespace
 
 TEST_CASE("copies of a data-parallel graph on devices, CPUs among them, equal "
@@ -293,6 +324,29 @@ TEST_CASE("clamped variances and second derivatives on devices equal those of "
     for (std::size_t i = 0; i < expected.size(); ++i)
       CHECK(distance(expected[i], found[i]) <= 1e-10);
   }
+}
+
+TEST_CASE("second derivatives of copies with graphs of their own equal those "
+          "on the CPU if each has a device, and are refused at once if two "
+          "share one") {
+  auto gpu = on_devices(2);
+  std::vector<std::string> texts;
+  auto expected = second_derivatives({cpu, cpu}, texts);
+  if (gpu[0] != gpu[1]) {
+    auto found = second_derivatives(gpu, texts);
+    for (std::size_t i = 0; i < expected.size(); ++i)
+      CHECK(distance(expected[i], found[i]) <= 1e-10);
+  }
+  for (const auto& text : texts)
+    CHECK(text.empty());
+  texts.clear();
+  second_derivatives({gpu[0], gpu[1], gpu[0]}, texts);
+  for (const auto& text : texts)
+    CHECK_MESSAGE(text.find("second derivatives: expected a CUDA device for "
+                            "each copy with a graph of its own, got copies 0 "
+                            "and ")
+                      != std::string::npos,
+                  text);
 }
 
 TEST_CASE("a device that is not there is refused in words, and layers work "

@@ -115,6 +115,176 @@ TEST_CASE("a copy whose layers nobody leads is refused by the layer") {
   CHECK_THROWS_AS((void) lead_copies(env.system, modules[0], 0), error);
 }
 
+/// What copies with threads of their own derive from a nonlinear loss.
+struct derivatives {
+  /// Of the loss: by x, weight and bias of each copy.
+  std::vector<Tensor> first;
+  /// Of the first ones along a direction.
+  std::vector<Tensor> second;
+};
+
+using directions = std::vector<Tensor>;
+
+derivatives differentiate(std::vector<SynchronizedBatchNorm2d>& copies,
+                          const std::vector<Tensor>& x,
+                          const directions* along) {
+  derivatives result;
+  result.first.resize(3 * copies.size());
+  result.second.resize(3 * copies.size());
+  rethrow_first(on_threads(copies.size(), [&](std::size_t r) {
+    std::vector<Tensor> wanted{x[r], copies[r]->weight, copies[r]->bias};
+    auto y = copies[r]->forward(x[r]);
+    auto loss = (y.sin() * static_cast<double>(r + 1)).sum();
+    auto first = torch::autograd::grad({loss}, wanted, {}, along != nullptr,
+                                       along != nullptr);
+    std::copy(first.begin(), first.end(),
+              result.first.begin() + 3 * static_cast<std::ptrdiff_t>(r));
+    if (along == nullptr)
+      return;
+    auto sum = torch::zeros({}, torch::kDouble);
+    for (std::size_t i = 0; i < 3; ++i)
+      sum = sum + (first[i] * (*along)[3 * r + i]).sum();
+    auto second = torch::autograd::grad({sum}, wanted);
+    std::copy(second.begin(), second.end(),
+              result.second.begin() + 3 * static_cast<std::ptrdiff_t>(r));
+  }));
+  return result;
+}
+
+void check_second_derivatives(eps_mode mode) {
+  actors env;
+  auto copies = make_copies(3, 3);
+  synchronize(env.system, modules_of(copies));
+  std::vector<Tensor> at;
+  std::vector<Tensor> x;
+  for (std::size_t r = 0; r < 3; ++r) {
+    copies[r]->options.eps(0.3).eps_mode(mode);
+    x.push_back(torch::randn({static_cast<std::int64_t>(r) + 1, 3, 2, 2},
+                             torch::kDouble));
+    // One channel under epsilon, so that clamping happens.
+    x[r].select(1, 2) *= 0.1;
+    x[r].requires_grad_();
+    at.insert(at.end(), {x[r], copies[r]->weight, copies[r]->bias});
+  }
+  directions along;
+  // Copies have the same parameters: these go the same way.
+  for (std::size_t i = 0; i < at.size(); ++i)
+    along.push_back(i < 3 || i % 3 == 0 ? torch::randn_like(at[i])
+                                        : along[i % 3]);
+  auto exact = differentiate(copies, x, &along);
+  auto shifted = [&](double h) {
+    torch::NoGradGuard no_grad;
+    for (std::size_t i = 0; i < at.size(); ++i)
+      at[i] += along[i] * h;
+    auto result = differentiate(copies, x, nullptr).first;
+    for (std::size_t i = 0; i < at.size(); ++i)
+      at[i] -= along[i] * h;
+    return result;
+  };
+  // As in data_parallel.test.cpp: the error of the difference is about 1e-9.
+  auto h = 1e-5;
+  auto ahead = shifted(h);
+  auto behind = shifted(-h);
+  auto here = differentiate(copies, x, nullptr).first;
+  for (std::size_t i = 0; i < at.size(); ++i) {
+    CHECK(distance(here[i], exact.first[i]) <= 1e-10);
+    CHECK(distance((ahead[i] - behind[i]) / (2 * h), exact.second[i]) <= 1e-6);
+  }
+}
+
+TEST_CASE("second derivatives of copies with graphs and threads of their own "
+          "equal finite differences of the first") {
+  check_second_derivatives(eps_mode::plus);
+  check_second_derivatives(eps_mode::clamp);
+}
+
+TEST_CASE("a layer that each copy calls twice in one pass, in branches, equals "
+          "one device that does") {
+  actors env;
+  auto copies = make_copies(3, 5);
+  synchronize(env.system, modules_of(copies));
+  torch::nn::BatchNorm2d plain{torch::nn::BatchNorm2dOptions(5)};
+  plain->to(torch::kDouble);
+  auto run = [](auto& layer, const Tensor& x) {
+    return layer->forward(x) + layer->forward(x * x).sin();
+  };
+  auto x = torch::randn({6, 5, 3, 4}, torch::kDouble).requires_grad_();
+  auto expected = run(plain, x);
+  expected.square().sum().backward();
+  std::vector<Tensor> y(3);
+  std::vector<Tensor> parts;
+  for (auto& part : x.detach().chunk(3))
+    parts.push_back(part.clone().requires_grad_());
+  rethrow_first(on_threads(3, [&](std::size_t r) {
+    y[r] = run(copies[r], parts[r]);
+    y[r].square().sum().backward();
+  }));
+  std::vector<Tensor> dx;
+  for (std::size_t r = 0; r < 3; ++r) {
+    dx.push_back(parts[r].grad());
+    CHECK(distance(plain->running_var, copies[r]->running_var) <= 1e-10);
+    CHECK(copies[r]->num_batches_tracked.item<double>() == 2);
+  }
+  CHECK(distance(expected, torch::cat(y)) <= 1e-10);
+  CHECK(distance(x.grad(), torch::cat(dx)) <= 1e-10);
+}
+
+std::string text_of_failure(const std::vector<std::exception_ptr>& thrown) {
+  std::string result;
+  for (const auto& x : thrown)
+    result += text_of(x) + "\n";
+  return result;
+}
+
+TEST_CASE("a copy that passes backward through a layer's calls in another "
+          "order is named, and the copies work again after synchronize") {
+  actors env;
+  auto copies = make_copies(3, 5);
+  synchronize(env.system, modules_of(copies));
+  auto thrown = on_threads(3, [&](std::size_t r) {
+    auto x = torch::randn({2, 5, 3, 4}, torch::kDouble).requires_grad_();
+    std::vector<Tensor> y;
+    for (int i = 0; i < 2; ++i)
+      y.push_back(copies[r]->forward(x).square().sum());
+    y[r == 1 ? 1 : 0].backward();
+    y[r == 1 ? 0 : 1].backward();
+  });
+  for (const auto& x : thrown)
+    CHECK(x);
+  CHECK_MESSAGE(text_of_failure(thrown).find(
+                    "replica 1 sent sums of call 2 of the layer, replica 0 of "
+                    "call 1")
+                    != std::string::npos,
+                text_of_failure(thrown));
+  synchronize(env.system, modules_of(copies));
+  results_of(copies);
+}
+
+TEST_CASE("copies that call two layers in different orders end by the deadline "
+          "with an error that names the layer and who is missing") {
+  actors env;
+  auto one = make_copies(2, 5);
+  auto two = make_copies(2, 5);
+  SynchronizeOptions options;
+  options.deadline = std::chrono::milliseconds{50};
+  options.prefix = "one ";
+  synchronize(env.system, modules_of(one), options);
+  options.prefix = "two ";
+  synchronize(env.system, modules_of(two), options);
+  auto thrown = on_threads(2, [&](std::size_t r) {
+    auto x = torch::randn({2, 5, 3, 4}, torch::kDouble);
+    (r == 0 ? one : two)[r]->forward(x);
+    (r == 0 ? two : one)[r]->forward(x);
+  });
+  for (std::size_t r = 0; r < 2; ++r) {
+    auto text = text_of(thrown[r]);
+    CAPTURE(text);
+    CHECK(text.find(r == 0 ? "one " : "two ") != std::string::npos);
+    CHECK(text.find("waited 0.05 s for replica " + std::to_string(1 - r))
+          != std::string::npos);
+  }
+}
+
 } // namespace
 
 } // namespace syncnorm::nn::test

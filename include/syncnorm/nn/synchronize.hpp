@@ -25,10 +25,11 @@ namespace syncnorm::nn {
 /// Copies may be on any mix of devices, several on one. Backward passes of
 /// copies on CUDA devices wait for the others on the threads that call
 /// backward, not on libtorch's thread of the device; those for second
-/// derivatives wait on the latter and so need a device for each copy. A layer
-/// that a copy on a device calls twice must have been called one after the
-/// other: a backward pass that comes to the second call before the first is
-/// done is refused.
+/// derivatives wait on the latter and so need a device for each copy: with two
+/// on one they are refused. A layer may be called several times in a pass, if
+/// all copies pass backward through its calls in the same order: one that does
+/// not is named in an error. On devices the calls must depend on each other: a
+/// backward pass that comes to one before another is done is refused.
 ///
 /// The copies are models of one shape, made for example by `clone()`; their
 /// position is their identifier. Copy 0's options, running statistics and

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,6 +26,8 @@ struct round_request {
   std::int64_t channels = 0;
   /// Elements of each channel: N * S.
   std::int64_t count = 0;
+  /// Backward: the round in which the forward pass was.
+  std::uint64_t call = 0;
   /// Forward: means, then M2. Backward: sum_dy, then sum_dy_xmu.
   std::vector<double> values;
   /// The same on a device; then `values` has none.
@@ -69,7 +72,8 @@ public:
   }
 
   /// The first half of `run`: sends, and waits for no other copy.
-  /// @throws error also if a reply is outstanding.
+  /// @throws error also if a reply is outstanding, which may be on its way to
+  ///         another thread.
   virtual void begin(round_request request) = 0;
 
   /// The second half, which may be another thread's: waits for the reply.
@@ -94,6 +98,12 @@ public:
 
   /// How many rounds this copy has taken part in.
   [[nodiscard]] virtual std::uint64_t rounds() const noexcept = 0;
+
+  /// Whether any two copies that share statistics, all in this process, were on
+  /// one CUDA device in the last forward round: then the text that names them.
+  [[nodiscard]] virtual std::optional<std::string> shared_device() const {
+    return std::nullopt;
+  }
 
   /// Where the copies of a data-parallel graph join their backward pass; null
   /// for a copy with a graph and a thread of its own.
