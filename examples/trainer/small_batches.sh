@@ -27,7 +27,7 @@ for samples in 1 2 4 8 16; do
     for seed in $(seq "$seeds"); do
       accuracy=$("$programs/syncnorm-train" --devices="cpu*$replicas" \
         --model="$model" --norm="$norm" --batch="$batch" --lr="$rate" \
-        --weight-decay=5e-4 --seed="$seed" --epochs="$epochs" |
+        --seed="$seed" --epochs="$epochs" |
         awk '/^held-out accuracy/ { print $3 }')
       echo "$norm,$samples,$seed,$accuracy" >> "$csv"
     done
