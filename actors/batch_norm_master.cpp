@@ -50,6 +50,12 @@ void require_known(const message& x) {
     refuse(errc::malformed_message, x,
            fmt::format("{} values for {} channels, expected {}",
                        m.values.size(), m.channels, expected));
+  if (!m.more.empty()
+      && (m.mode != round_mode::forward || m.values.on_device()))
+    refuse(errc::invalid_argument, x,
+           fmt::format("{} batches in one message; only forward passes in host "
+                       "memory can share one",
+                       m.more.size() + 1));
 }
 
 void require_agreement(const message& owner, const message& x) {
@@ -74,6 +80,11 @@ void require_agreement(const message& owner, const message& x) {
     refuse(errc::dtype_mismatch, x,
            fmt::format("{}, replica {} {}", to_string(b.type), owner.identifier,
                        to_string(a.type)));
+  if (a.more.size() != b.more.size() && !a.resend && !b.resend)
+    refuse(errc::invalid_argument, x,
+           fmt::format("{} batches in one message, replica {} {}; all replicas "
+                       "must be asked for the same ones together",
+                       b.more.size() + 1, owner.identifier, a.more.size() + 1));
 }
 
 /// `total` is what all messages were merged into, with the owner's update.
@@ -188,8 +199,12 @@ batch_norm_reply finish_forward(const batch_norm_message& total) {
     view = {running.data(), running.data() + channels};
   finalize_moments({}, {count, mean, inv_std, channels, dtype::float64, {}},
                    options, mean, inv_std, view);
-  return {count, double_array{std::move(values)},
-          double_array{std::move(running)}, batches, false};
+  return {count,
+          double_array{std::move(values)},
+          double_array{std::move(running)},
+          batches,
+          false,
+          {}};
 }
 
 /// As `finish_forward`, with the moments of all batches before as one part
@@ -214,9 +229,12 @@ batch_norm_reply finish_online(const batch_norm_message& batch) {
   std::vector<double> values(2 * std::size_t(channels));
   finalize_moments({}, total, {.eps = update.eps, .mode = update.mode},
                    values.data(), values.data() + channels, {});
-  return {total.count, double_array{std::move(values)},
+  return {total.count,
+          double_array{std::move(values)},
           double_array{std::move(seen)},
-          update.num_batches_tracked + (batch.count != 0 ? 1 : 0), false};
+          update.num_batches_tracked + (batch.count != 0 ? 1 : 0),
+          false,
+          {}};
 }
 
 // -- backward -----------------------------------------------------------------
@@ -240,7 +258,53 @@ batch_norm_reply finish_backward(batch_norm_message total) {
   if (total.values.size() == 0)
     total.values =
         double_array{std::vector<double>(2 * std::size_t(total.channels))};
-  return {total.count, std::move(total.values), {}, 0, false};
+  return {total.count, std::move(total.values), {}, 0, false, {}};
+}
+
+// -- several batches in one message
+// --------------------------------------------
+
+/// The batch behind the first that stands at `i` in all `messages`, merged.
+batch_norm_part merge_part(std::span<const message> messages, std::size_t i) {
+  std::vector<message> parts;
+  parts.reserve(messages.size());
+  for (const auto& [identifier, x] : messages) {
+    auto& part = parts.emplace_back();
+    part.identifier = identifier;
+    part.message.type = x.type;
+    part.message.channels = x.channels;
+    part.message.count = x.more[i].count;
+    part.message.values = x.more[i].values;
+    require_known(part);
+  }
+  auto count = total_count(parts);
+  return {count, merge_all(parts, count)};
+}
+
+batch_norm_reply finish_host(const batch_norm_message& total) {
+  return total.update.online ? finish_online(total) : finish_forward(total);
+}
+
+/// As `finish_host`, one batch after the other.
+batch_norm_reply finish_parts(std::int64_t identifier,
+                              batch_norm_message total) {
+  auto parts = std::exchange(total.more, {});
+  auto result = finish_host(total);
+  for (auto& part : parts) {
+    total.count = part.count;
+    total.values = std::move(part.values);
+    total.update.running = std::move(result.running);
+    total.update.num_batches_tracked = result.num_batches_tracked;
+    if (total.update.online)
+      total.update.num_elements_tracked =
+          result.more.empty() ? result.count : result.more.back().count;
+    require_update(identifier, total);
+    auto next = finish_host(total);
+    result.more.push_back({next.count, std::move(next.values)});
+    result.running = std::move(next.running);
+    result.num_batches_tracked = next.num_batches_tracked;
+  }
+  return result;
 }
 
 // -- where the messages are ---------------------------------------------------
@@ -298,6 +362,7 @@ batch_norm_message merge_messages(std::span<const message> messages,
     result.count = 0;
     result.values = {};
     result.update = {};
+    result.more.clear();
   } else if (first.values.on_device()) {
     result.values = detail::merge_on_device(messages, on);
   } else if (first.mode == round_mode::forward) {
@@ -305,6 +370,8 @@ batch_norm_message merge_messages(std::span<const message> messages,
   } else {
     result.values = add_all(messages);
   }
+  for (std::size_t i = 0; i < result.more.size(); ++i)
+    result.more[i] = merge_part(messages, i);
   return result;
 }
 
@@ -320,7 +387,7 @@ batch_norm_reply merge_round(std::span<const message> messages,
     return detail::finish_on_device(total, on);
   if (!forward)
     return finish_backward(std::move(total));
-  return total.update.online ? finish_online(total) : finish_forward(total);
+  return finish_parts(messages[0].identifier, std::move(total));
 }
 
 sync_reduction<batch_norm_message, batch_norm_reply>

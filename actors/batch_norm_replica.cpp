@@ -129,7 +129,8 @@ void batch_norm_replica::take_over(const batch_norm_reply& reply) {
   running_mean_.assign(running.first(channels()));
   spread.assign(running.last(channels()));
   if (options_.online)
-    num_elements_tracked_ = reply.count;
+    num_elements_tracked_ =
+        reply.more.empty() ? reply.count : reply.more.back().count;
 }
 
 // -- arguments ----------------------------------------------------------------
@@ -196,6 +197,10 @@ workspace batch_norm_replica::scratch(std::size_t bytes) {
   return {scratch_.data(), scratch_.size()};
 }
 
+void batch_norm_replica::require_input(const const_tensor_view& x) const {
+  require("forward", "x", x);
+}
+
 batch_norm_message batch_norm_replica::begin_forward(const const_tensor_view& x,
                                                      const tensor_view& y) {
   require("forward", "x", x);
@@ -216,6 +221,26 @@ batch_norm_message batch_norm_replica::measure(const const_tensor_view& x) {
     message.values = device_->moments(x, message.count);
   else
     message.values = moments_on_host(x, message.count);
+  return message;
+}
+
+batch_norm_message
+batch_norm_replica::measure(std::span<const const_tensor_view> xs) {
+  if (xs.empty() || (xs.size() > 1 && device_))
+    throw error{errc::invalid_argument,
+                fmt::format("layer {}: forward: expected {}, got {} batches "
+                            "together",
+                            options_.name,
+                            device_ ? "1 batch on a device" : "1 or more",
+                            xs.size())};
+  for (const auto& x : xs)
+    require("forward", "x", x);
+  auto message = measure(xs[0]);
+  message.more.reserve(xs.size() - 1);
+  for (const auto& x : xs.subspan(1)) {
+    auto& part = message.more.emplace_back();
+    part.values = moments_on_host(x, part.count);
+  }
   return message;
 }
 
@@ -245,22 +270,43 @@ batch_norm_tape batch_norm_replica::end_forward(const batch_norm_reply& reply,
   return tape;
 }
 
-batch_norm_tape batch_norm_replica::accept(const batch_norm_reply& reply) {
+batch_norm_tape batch_norm_replica::tape_of(std::int64_t count,
+                                            const channel_payload& values) {
   batch_norm_tape tape;
   tape.source_ = options_.online ? batch_norm_tape::source::running
                                  : batch_norm_tape::source::all_replicas;
-  tape.count_ = reply.count;
+  tape.count_ = count;
   if (device_) {
-    tape.on_device_ = device_->receive(reply.values);
+    tape.on_device_ = device_->receive(values);
   } else {
     tape.mean_ = {options_.type, channels()};
     tape.inv_std_ = {options_.type, channels()};
-    tape.mean_.assign(reply.values.view().first(channels()));
-    tape.inv_std_.assign(reply.values.view().last(channels()));
+    tape.mean_.assign(values.view().first(channels()));
+    tape.inv_std_.assign(values.view().last(channels()));
   }
+  return tape;
+}
+
+batch_norm_tape batch_norm_replica::accept(const batch_norm_reply& reply) {
+  auto tape = tape_of(reply.count, reply.values);
   take_over(reply);
   device_is_newer_ = true;
   return tape;
+}
+
+std::vector<batch_norm_tape>
+batch_norm_replica::accept(const batch_norm_reply& reply, std::size_t batches) {
+  if (reply.more.size() + 1 != batches)
+    throw error{errc::malformed_message,
+                fmt::format("layer {}: forward: expected the statistics of {} "
+                            "batches, got those of {}",
+                            options_.name, batches, reply.more.size() + 1)};
+  std::vector<batch_norm_tape> result;
+  result.reserve(batches);
+  result.push_back(accept(reply));
+  for (const auto& x : reply.more)
+    result.push_back(tape_of(x.count, x.values));
+  return result;
 }
 
 void batch_norm_replica::apply(const batch_norm_tape& tape,

@@ -38,7 +38,14 @@ batch_norm_slave::behavior_type batch_norm_slave::make_behavior() {
   return {
       [this](forward_atom, shared_tensor& x) {
         auto promise = make_response_promise<shared_tensor, std::uint64_t>();
-        push(forward_job{std::move(x), promise});
+        std::vector<shared_tensor> xs(1);
+        xs[0] = std::move(x);
+        push(forward_job{std::move(xs), promise});
+        return promise;
+      },
+      [this](forward_atom, shared_tensors& xs) {
+        auto promise = make_response_promise<shared_tensors, std::uint64_t>();
+        push(forward_job{std::move(xs.each), promise});
         return promise;
       },
       [this](backward_atom, std::uint64_t ticket, shared_tensor& dy) {
@@ -132,7 +139,7 @@ void batch_norm_slave::look_ahead() {
   if (!current_ || x == nullptr || x->measured)
     return;
   try {
-    x->measured = replica_->measure(x->x.view());
+    x->measured = measure(*x);
   } catch (const std::exception&) {
     // Refused when its turn has come.
   }
@@ -149,13 +156,18 @@ tensor_memory batch_norm_slave::make_output(const tensor_layout& layout) {
                      : pool_.take(layout);
 }
 
+void batch_norm_slave::deliver(forward_job& x, const caf::error& reason) {
+  std::visit([&](auto& promise) { promise.deliver(reason); }, x.promise);
+}
+
 void batch_norm_slave::drop(job& x, const caf::error& reason) {
+  if (auto* forward = std::get_if<forward_job>(&x))
+    deliver(*forward, reason);
+  else
+    std::get<backward_job>(x).promise.deliver(reason);
+  // Kernels of the pass may still run.
   std::visit(
-      [&](auto& unfinished) {
-        unfinished.promise.deliver(reason);
-        // Kernels of the pass may still run.
-        keep_until_done(std::move(unfinished.memory));
-      },
+      [&](auto& unfinished) { keep_until_done(std::move(unfinished.memory)); },
       x);
 }
 
@@ -164,53 +176,84 @@ void batch_norm_slave::refuse(job& x, const std::exception& reason) {
   give_up(reason.what());
 }
 
+batch_norm_message batch_norm_slave::measure(const forward_job& x) {
+  std::vector<const_tensor_view> views;
+  views.reserve(x.xs.size());
+  for (const auto& one : x.xs)
+    views.push_back(one.view());
+  return replica_->measure(views);
+}
+
 void batch_norm_slave::start(const job_ptr& at, forward_job& x) {
-  auto y = make_output(x.x.view().layout());
-  x.memory = hold({x.x, y.share()});
-  if (!replica_->exchanges() || !role_.master)
-    return finish(at, y, replica_->forward_alone(x.x.view(), y.view()));
-  auto message =
-      x.measured ? std::move(*x.measured) : replica_->measure(x.x.view());
-  replica_->add_update(message);
-  exchange(at, std::move(message),
-           [this, at, y](const batch_norm_reply& reply) {
-             end_forward(at, reply, y);
-           });
-}
-
-void batch_norm_slave::end_forward(const job_ptr& at,
-                                   const batch_norm_reply& reply,
-                                   const tensor_memory& y) {
-  auto tape = replica_->accept(reply);
-  start_ahead();
-  replica_->apply(tape, std::get<forward_job>(*at).x.view(), y.view());
-  finish(at, y, std::move(tape));
-}
-
-void batch_norm_slave::finish(const job_ptr& at, const tensor_memory& y,
-                              batch_norm_tape tape) {
-  auto trains = replica_->is_training() && !replica_->options().online;
-  auto& x = std::get<forward_job>(*at);
-  if (!on_device())
-    return answer(x, y, std::move(tape), trains);
-  when_done(x.memory, [this, at, y, trains, tape = std::move(tape)](
-                          const caf::error& reason) mutable {
-    auto& mine = std::get<forward_job>(*at);
-    if (reason != caf::none)
-      mine.promise.deliver(reason);
-    else
-      answer(mine, y, std::move(tape), trains);
+  auto alone = !replica_->exchanges() || !role_.master;
+  std::optional<batch_norm_message> message;
+  if (!alone)
+    message = x.measured ? std::exchange(x.measured, {}) : measure(x);
+  x.ys.reserve(x.xs.size());
+  for (const auto& one : x.xs)
+    x.ys.push_back(make_output(one.view().layout()));
+  x.memory = hold(x);
+  if (alone) {
+    forward_alone(x);
+    return finish(at);
+  }
+  replica_->add_update(*message);
+  exchange(at, std::move(*message), [this, at](const batch_norm_reply& reply) {
+    end_forward(at, reply);
   });
 }
 
-void batch_norm_slave::answer(forward_job& x, const tensor_memory& y,
-                              batch_norm_tape tape, bool trains) {
-  std::uint64_t ticket = 0;
-  if (trains) {
-    ticket = ++last_ticket_;
-    kept_.emplace(ticket, kept{std::move(x.x), std::move(tape)});
+void batch_norm_slave::forward_alone(forward_job& x) {
+  if (x.xs.empty())
+    throw error{errc::invalid_argument,
+                fmt::format("layer {}: forward: expected 1 batch or more, got "
+                            "none",
+                            replica_->options().name)};
+  for (const auto& one : x.xs)
+    replica_->require_input(one.view());
+  for (std::size_t i = 0; i < x.xs.size(); ++i)
+    x.tapes.push_back(replica_->forward_alone(x.xs[i].view(), x.ys[i].view()));
+}
+
+void batch_norm_slave::end_forward(const job_ptr& at,
+                                   const batch_norm_reply& reply) {
+  auto& x = std::get<forward_job>(*at);
+  x.tapes = replica_->accept(reply, x.xs.size());
+  start_ahead();
+  for (std::size_t i = 0; i < x.xs.size(); ++i)
+    replica_->apply(x.tapes[i], x.xs[i].view(), x.ys[i].view());
+  finish(at);
+}
+
+void batch_norm_slave::finish(const job_ptr& at) {
+  auto trains = replica_->is_training() && !replica_->options().online;
+  auto& x = std::get<forward_job>(*at);
+  if (!on_device())
+    return answer(x, trains);
+  when_done(x.memory, [this, at, trains](const caf::error& reason) {
+    auto& mine = std::get<forward_job>(*at);
+    if (reason != caf::none)
+      deliver(mine, reason);
+    else
+      answer(mine, trains);
+  });
+}
+
+void batch_norm_slave::answer(forward_job& x, bool trains) {
+  auto ticket = trains ? last_ticket_ + 1 : 0;
+  for (std::size_t i = 0; trains && i < x.xs.size(); ++i)
+    kept_.emplace(++last_ticket_,
+                  kept{std::move(x.xs[i]), std::move(x.tapes[i])});
+  x.xs.clear();
+  if (auto* one = std::get_if<0>(&x.promise)) {
+    one->deliver(x.ys[0].share(), ticket);
+    return;
   }
-  x.promise.deliver(y.share(), ticket);
+  shared_tensors ys;
+  ys.each.reserve(x.ys.size());
+  for (const auto& y : x.ys)
+    ys.each.push_back(y.share());
+  std::get<1>(x.promise).deliver(std::move(ys), ticket);
 }
 
 void batch_norm_slave::start(const job_ptr& at, backward_job& x) {
@@ -338,6 +381,15 @@ batch_norm_slave::hold(std::vector<shared_tensor> tensors) const {
   if (!on_device())
     return nullptr;
   return std::make_shared<const std::vector<shared_tensor>>(std::move(tensors));
+}
+
+std::shared_ptr<const void> batch_norm_slave::hold(const forward_job& x) const {
+  if (!on_device())
+    return nullptr;
+  auto tensors = x.xs;
+  for (const auto& y : x.ys)
+    tensors.push_back(y.share());
+  return hold(std::move(tensors));
 }
 
 void batch_norm_slave::keep_until_done(std::shared_ptr<const void> memory) {

@@ -3,6 +3,10 @@
 // alone, with next to nothing to calculate, against plain CAF actors that only
 // answer. All contestants in one process, in turn; before they are timed, what
 // they make is compared.
+//
+// "64 KiB a batch" is all of it: each of R slaves has 1 / R, which is named
+// too. Slaves are asked in two ways: one batch a message, with CAF's workers as
+// they are; and several batches together, with workers that poll.
 
 #include "bench/collective/message_types.hpp"
 #include "bench/support.hpp"
@@ -29,14 +33,47 @@ using namespace syncnorm;
 using namespace syncnorm::bench;
 
 constexpr std::int64_t features = 64;
-/// Batches on their way at a time.
-constexpr std::size_t window = 8;
 constexpr std::size_t different_batches = 16;
+/// For the workers of the actors that take several batches together: a
+/// millisecond or so.
+constexpr std::size_t polls = 20'000;
 
 struct bench_config : caf::actor_system_config {
   bench_config() {
     detail::add_types<caf::id_block::syncnorm, caf::id_block::syncnorm_bench>(
         *this);
+  }
+};
+
+/// How actors are asked.
+struct manner {
+  std::string name;
+  /// Batches in a message.
+  std::int64_t together;
+  /// Messages to each actor on their way at a time.
+  std::size_t window;
+
+  static manner one_by_one() {
+    return {"one by one", 1, 8};
+  }
+
+  /// As many as make 128 KiB for a slave, 16 at most.
+  static manner grouped(std::int64_t bytes_a_slave) {
+    return {"together", std::clamp<std::int64_t>(131072 / bytes_a_slave, 1, 16),
+            4};
+  }
+};
+
+/// An actor system for each manner.
+struct systems {
+  bench_config usual;
+  bench_config polling;
+  caf::actor_system of_one_by_one{usual};
+  caf::actor_system of_together{with_polls(polling)};
+
+  static bench_config& with_polls(bench_config& config) {
+    detail::poll_when_idle(config, polls);
+    return config;
   }
 };
 
@@ -121,19 +158,25 @@ public:
   caf::behavior make_behavior() override {
     return {[](forward_atom, const shared_tensor& x)
                 -> caf::result<shared_tensor, std::uint64_t> {
-      return {x, std::uint64_t{0}};
-    }};
+              return {x, std::uint64_t{0}};
+            },
+            [](forward_atom, const shared_tensors& xs)
+                -> caf::result<shared_tensors, std::uint64_t> {
+              return {xs, std::uint64_t{0}};
+            }};
   }
 };
 
-/// Scatters batches among `workers`, a window of them at a time.
+/// Scatters batches among `workers`, a window of messages at a time.
 class feeder : public caf::event_based_actor {
 public:
   feeder(caf::actor_config& config, const batches& xs,
-         std::vector<caf::actor> workers, std::vector<shared_tensor>& last)
+         std::vector<caf::actor> workers, manner how,
+         std::vector<shared_tensor>& last)
       : caf::event_based_actor{config},
         xs_{xs},
         workers_{std::move(workers)},
+        how_{std::move(how)},
         last_{last} {}
 
   caf::behavior make_behavior() override {
@@ -141,8 +184,8 @@ public:
       done_ = detail::writer_of<bool>(std::move(done));
       count_ = count;
       fed_ = 0;
-      missing_ = static_cast<std::size_t>(count) * workers_.size();
-      for (std::size_t i = 0; i < window; ++i)
+      missing_ = count * static_cast<std::int64_t>(workers_.size());
+      for (std::size_t i = 0; i < how_.window; ++i)
         feed();
     }};
   }
@@ -151,48 +194,74 @@ private:
   void feed() {
     if (fed_ == count_)
       return;
-    auto number = fed_++;
+    auto first = fed_;
+    fed_ = std::min(count_, first + how_.together);
+    for (std::size_t r = 0; r < workers_.size(); ++r)
+      if (how_.together == 1)
+        ask_one(first, r);
+      else
+        ask_several(first, r);
+  }
+
+  [[nodiscard]] shared_tensor part(std::int64_t number, std::size_t r) const {
     const auto& x = xs_[static_cast<std::size_t>(number) % xs_.size()];
     auto samples = x.view().shape().samples;
     auto parts = static_cast<std::int64_t>(workers_.size());
-    for (std::int64_t r = 0; r < parts; ++r) {
-      auto first = samples * r / parts;
-      ask(number, static_cast<std::size_t>(r),
-          x.samples(first, samples * (r + 1) / parts - first));
-    }
+    auto mine = static_cast<std::int64_t>(r);
+    auto first = samples * mine / parts;
+    return x.samples(first, samples * (mine + 1) / parts - first);
   }
 
-  void ask(std::int64_t number, std::size_t r, shared_tensor part) {
-    detail::request(this, workers_[r], forward_atom_v, std::move(part))
+  void ask_one(std::int64_t number, std::size_t r) {
+    detail::request(this, workers_[r], forward_atom_v, part(number, r))
+        .then([this, number, r](const shared_tensor& y,
+                                std::uint64_t) { take(number + 1, 1, r, y); },
+              [this](const caf::error& reason) { done_->put(reason); });
+  }
+
+  void ask_several(std::int64_t first, std::size_t r) {
+    shared_tensors xs;
+    for (auto number = first; number < fed_; ++number)
+      xs.each.push_back(part(number, r));
+    detail::request(this, workers_[r], forward_atom_v, std::move(xs))
         .then(
-            [this, number, r](const shared_tensor& y, std::uint64_t) {
-              if (number + 1 == count_)
-                last_[r] = y;
-              // The last worker's answer makes room for the next batch.
-              if (r + 1 == workers_.size())
-                feed();
-              if (--missing_ == 0)
-                done_->put(true);
+            [this, first, r](const shared_tensors& ys, std::uint64_t) {
+              auto size = static_cast<std::int64_t>(ys.each.size());
+              take(first + size, size, r, ys.each.back());
             },
             [this](const caf::error& reason) { done_->put(reason); });
   }
 
+  /// Worker `r` has answered `size` batches, the last of them before `end`.
+  void take(std::int64_t end, std::int64_t size, std::size_t r,
+            const shared_tensor& last) {
+    if (end == count_)
+      last_[r] = last;
+    // The last worker's answer makes room for the next batches.
+    if (r + 1 == workers_.size())
+      feed();
+    missing_ -= size;
+    if (missing_ == 0)
+      done_->put(true);
+  }
+
   const batches& xs_;
   std::vector<caf::actor> workers_;
+  manner how_;
   std::vector<shared_tensor>& last_;
   std::int64_t count_ = 0;
   std::int64_t fed_ = 0;
-  std::size_t missing_ = 0;
+  std::int64_t missing_ = 0;
   std::shared_ptr<future_writer<bool>> done_;
 };
 
 class fed_actors : public contestant {
 public:
   fed_actors(caf::actor_system& system, const batches& xs,
-             std::vector<caf::actor> workers)
+             std::vector<caf::actor> workers, const manner& how)
       : last_(workers.size()),
         workers_{std::move(workers)},
-        feeder_{system.spawn<feeder>(xs, workers_, std::ref(last_))} {}
+        feeder_{system.spawn<feeder>(xs, workers_, how, std::ref(last_))} {}
 
   ~fed_actors() override {
     for (const auto& x : workers_)
@@ -224,7 +293,8 @@ private:
 /// Online standardization by `count` slave actors.
 class slaves : public contestant {
 public:
-  slaves(caf::actor_system& system, const batches& xs, std::size_t count) {
+  slaves(caf::actor_system& system, const batches& xs, std::size_t count,
+         const manner& how) {
     for (std::size_t r = 0; r < count; ++r)
       stages_.push_back(std::make_unique<batch_norm_stage>(
           system, batch_norm_options{.name = "bench",
@@ -235,7 +305,7 @@ public:
     std::vector<caf::actor> workers;
     for (auto& stage : stages_)
       workers.push_back(caf::actor_cast<caf::actor>(stage->slave()));
-    fed_ = std::make_unique<fed_actors>(system, xs, std::move(workers));
+    fed_ = std::make_unique<fed_actors>(system, xs, std::move(workers), how);
   }
 
   std::vector<float> run(std::int64_t count) override {
@@ -249,11 +319,12 @@ private:
 
 std::unique_ptr<contestant> make_plain_actors(caf::actor_system& system,
                                               const batches& xs,
-                                              std::size_t count) {
+                                              std::size_t count,
+                                              const manner& how) {
   std::vector<caf::actor> workers;
   for (std::size_t r = 0; r < count; ++r)
     workers.push_back(system.spawn<plain_actor>());
-  return std::make_unique<fed_actors>(system, xs, std::move(workers));
+  return std::make_unique<fed_actors>(system, xs, std::move(workers), how);
 }
 
 // -- measurement --------------------------------------------------------------
@@ -271,53 +342,64 @@ void check(const std::vector<float>& got, const std::vector<float>& want,
                              + " makes something else than the plain loop"};
 }
 
-void compare_throughput(caf::actor_system& system, const options& given,
-                        report& out, std::int64_t kibibytes) {
+void compare_throughput(systems& on, const options& given, report& out,
+                        std::int64_t kibibytes) {
   auto records = kibibytes * 1024 / (features * 4);
   auto xs = make_batches(records, features);
   auto count = std::max<std::int64_t>(different_batches, 65536 / kibibytes);
   plain_loop loop{xs};
-  std::vector<std::unique_ptr<contestant>> ours;
-  for (auto r : slave_counts)
-    ours.push_back(std::make_unique<slaves>(system, xs, r));
   auto want = loop.run(different_batches);
-  for (auto& x : ours)
-    check(x->run(different_batches), want, "a pipeline");
+  struct entry {
+    std::string name;
+    std::size_t slaves;
+    std::unique_ptr<contestant> who;
+  };
+  std::vector<entry> ours;
+  auto add = [&](caf::actor_system& system, std::size_t r, const manner& how) {
+    ours.push_back(
+        {fmt::format("pipeline R={}, {} KiB a batch, {} a slave, {}", r,
+                     kibibytes, kibibytes / static_cast<std::int64_t>(r),
+                     how.name),
+         r, std::make_unique<slaves>(system, xs, r, how)});
+    check(ours.back().who->run(different_batches), want, ours.back().name);
+  };
+  for (auto r : slave_counts) {
+    add(on.of_one_by_one, r, manner::one_by_one());
+    auto bytes = kibibytes * 1024 / static_cast<std::int64_t>(r);
+    add(on.of_together, r, manner::grouped(bytes));
+  }
   std::vector<candidate> candidates{
-      {"plain loop", [&] { (void) loop.run(count); }}};
-  for (std::size_t i = 0; i < ours.size(); ++i)
-    candidates.push_back({fmt::format("slaves R={}", slave_counts[i]),
-                          [&, i] { (void) ours[i]->run(count); }});
+      {fmt::format("pipeline/{} KiB/plain loop", kibibytes),
+       [&] { (void) loop.run(count); }}};
+  for (auto& x : ours)
+    candidates.push_back({x.name, [&] { (void) x.who->run(count); }});
   auto times = time_in_turn(candidates, given.rounds);
   auto rate = [&](const timing& t) {
     return static_cast<double>(count * records) / t.median / 1e6;
   };
   for (std::size_t i = 0; i < candidates.size(); ++i)
-    out.add(fmt::format("pipeline/{} KiB/{}", kibibytes, candidates[i].name),
-            times[i], count * kibibytes * 1024);
-  for (std::size_t i = 0; i < slave_counts.size(); ++i) {
-    auto r = slave_counts[i];
-    auto per_core = rate(times[i + 1]) / static_cast<double>(r);
-    auto name = fmt::format(
-        "pipeline R={}, {} KiB a batch, a core / plain loop", r, kibibytes);
+    out.add(candidates[i].name, times[i], count * kibibytes * 1024);
+  for (std::size_t i = 0; i < ours.size(); ++i) {
+    auto per_core = rate(times[i + 1]) / static_cast<double>(ours[i].slaves);
+    auto name = ours[i].name + ", a core / plain loop";
+    auto ratio = per_core / rate(times[0]);
     // More slaves than cores cannot be as fast, each.
-    if (std::thread::hardware_concurrency() < r)
-      out.add(reported(name, per_core, rate(times[0]), "M records/s",
-                       per_core / rate(times[0])));
+    if (std::thread::hardware_concurrency() < ours[i].slaves)
+      out.add(reported(name, per_core, rate(times[0]), "M records/s", ratio));
     else
-      out.add(at_least(0.9, name, per_core, rate(times[0]), "M records/s",
-                       per_core / rate(times[0])));
+      out.add(
+          at_least(0.9, name, per_core, rate(times[0]), "M records/s", ratio));
   }
 }
 
 /// One feature and one record a slave: nothing but the way of the messages.
 void compare_actor_path(caf::actor_system& system, const options& given,
-                        report& out) {
+                        report& out, const manner& how) {
   constexpr std::int64_t count = 20'000;
   for (auto r : slave_counts) {
     auto xs = make_batches(static_cast<std::int64_t>(r), 1);
-    slaves ours{system, xs, r};
-    auto theirs = make_plain_actors(system, xs, r);
+    slaves ours{system, xs, r, how};
+    auto theirs = make_plain_actors(system, xs, r, how);
     plain_loop loop{xs};
     check(ours.run(different_batches), loop.run(different_batches),
           "a pipeline");
@@ -326,9 +408,9 @@ void compare_actor_path(caf::actor_system& system, const options& given,
                               given.rounds);
     auto us = [&](const timing& t) { return t.median * 1e6 / count; };
     auto one =
-        reported(fmt::format("pipeline R={}: a batch's way through "
+        reported(fmt::format("pipeline R={}, {}: a batch's way through "
                              "slave actors / plain actors",
-                             r),
+                             r, how.name),
                  us(times[0]), us(times[1]), "us", us(times[0]) / us(times[1]));
     one.goal = "<= 2 us more";
     one.met = us(times[0]) - us(times[1]) <= 2;
@@ -339,14 +421,15 @@ void compare_actor_path(caf::actor_system& system, const options& given,
 int run(int argc, char** argv) {
   detail::init_types<caf::id_block::syncnorm, caf::id_block::syncnorm_bench>();
   auto given = parse_options(argc, argv);
-  bench_config config;
-  caf::actor_system system{config};
+  systems on;
   report out{"A pipeline of slave actors, online standardization of 64 float32 "
              "features",
              given};
-  for (std::int64_t kibibytes : {64, 256, 1024, 4096})
-    compare_throughput(system, given, out, kibibytes);
-  compare_actor_path(system, given, out);
+  // With 64 KiB and more for each slave, too.
+  for (std::int64_t kibibytes : {64, 128, 256, 1024, 4096})
+    compare_throughput(on, given, out, kibibytes);
+  compare_actor_path(on.of_one_by_one, given, out, manner::one_by_one());
+  compare_actor_path(on.of_together, given, out, manner::grouped(8192));
   out.finish();
   return 0;
 }

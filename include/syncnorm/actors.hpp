@@ -87,6 +87,15 @@ using batch_norm_slave_actor = detail::typed_actor<
     /// Errors: shape_mismatch, dtype_mismatch, device_mismatch.
     caf::result<shared_tensor, std::uint64_t>(forward_atom, shared_tensor),
 
+    /// From the stage before: several batches together, each with statistics of
+    /// its own, as if asked for one after the other; but they share their
+    /// messages, also those of the round. All copies must be asked for the same
+    /// ones together. Answered with their y and the ticket of the first; those
+    /// of the others follow it by one.
+    /// Errors: as above, for all of them if one does not fit; invalid_argument
+    /// for none, and for more than one on a CUDA device.
+    caf::result<shared_tensors, std::uint64_t>(forward_atom, shared_tensors),
+
     /// From the stage behind: the ticket and dy. Answered with dx; the
     /// gradients of weight and bias are added to those of earlier passes.
     /// Errors: as above; invalid_argument for a ticket that is none, or used.

@@ -8,6 +8,7 @@
 #include <bit>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 // What a batch-norm master and its participants say to each other. Statistics
 // travel as float64 whatever the tensors' type: a merge then loses nothing that
@@ -103,6 +104,23 @@ auto inspect(Inspector& f, statistics_update& x) {
       detail::field("num_elements_tracked", x.num_elements_tracked));
 }
 
+/// A batch more, of those that share a message: as `count` and `values` of the
+/// message itself.
+struct batch_norm_part {
+  /// Elements of each channel.
+  std::int64_t count = 0;
+  /// 2 * C elements.
+  channel_payload values;
+};
+
+/// For CAF's serializers.
+template <class Inspector>
+auto inspect(Inspector& f, batch_norm_part& x) {
+  return detail::inspect_object(f, x, "syncnorm::batch_norm_part",
+                                detail::field("count", x.count),
+                                detail::field("values", x.values));
+}
+
 /// What a replica sends into a round. Mode, type, channels and call must be the
 /// same for all.
 struct batch_norm_message {
@@ -126,6 +144,9 @@ struct batch_norm_message {
   /// This stands for messages of which some are on devices and others in host
   /// memory, or on devices of another node: nothing was merged.
   bool resend = false;
+  /// Forward, in host memory: the batches behind the first, each of which gets
+  /// statistics of its own; as many for all replicas.
+  std::vector<batch_norm_part> more;
 };
 
 namespace detail {
@@ -158,7 +179,7 @@ auto inspect(Inspector& f, batch_norm_message& x) {
       detail::field("type", x.type), detail::field("channels", x.channels),
       detail::field("count", x.count), detail::field("call", x.call),
       detail::field("values", x.values), detail::field("update", x.update),
-      detail::field("resend", resend.value));
+      detail::field("resend", resend.value), detail::field("more", x.more));
 }
 
 /// What every replica gets back: the same for all.
@@ -178,6 +199,9 @@ struct batch_norm_reply {
   /// was merged, and every replica shall send its message again, and all later
   /// ones, in host memory.
   bool resend = false;
+  /// `count` and `values` of the batches behind the first. The running
+  /// statistics are those after the last.
+  std::vector<batch_norm_part> more;
 };
 
 /// For CAF's serializers.
@@ -187,7 +211,7 @@ auto inspect(Inspector& f, batch_norm_reply& x) {
       f, x, "syncnorm::batch_norm_reply", detail::field("count", x.count),
       detail::field("values", x.values), detail::field("running", x.running),
       detail::field("num_batches_tracked", x.num_batches_tracked),
-      detail::field("resend", x.resend));
+      detail::field("resend", x.resend), detail::field("more", x.more));
 }
 
 } // namespace syncnorm

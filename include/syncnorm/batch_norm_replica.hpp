@@ -145,6 +145,9 @@ public:
     return training_ && !options_.frozen;
   }
 
+  /// @throws error as `forward_alone` for an x that it would refuse.
+  void require_input(const const_tensor_view& x) const;
+
   /// A pass without exchange: evaluation, or frozen. Sets y.
   /// @param x, y  `[N, C, S]` of the options' channels and dtype and of one
   ///              layout; y may be x.
@@ -163,6 +166,13 @@ public:
   /// @throws error as `forward_alone`.
   [[nodiscard]] batch_norm_message measure(const const_tensor_view& x);
 
+  /// The same for several batches that share a message, each of which gets
+  /// statistics of its own, as by passes one after the other. On the CPU.
+  /// @throws error as `forward_alone`; `invalid_argument` for none, and for
+  ///         more than one on a CUDA device.
+  [[nodiscard]] batch_norm_message
+  measure(std::span<const const_tensor_view> xs);
+
   /// ... and what depends on the passes before it.
   void add_update(batch_norm_message& message) const;
 
@@ -174,6 +184,12 @@ public:
   /// The second half in two: everything but y, so that the next pass may begin,
   /// ...
   [[nodiscard]] batch_norm_tape accept(const batch_norm_reply& reply);
+
+  /// The same for several batches: a tape each.
+  /// @param batches how many have been measured.
+  /// @throws error `malformed_message` for a reply to another number.
+  [[nodiscard]] std::vector<batch_norm_tape>
+  accept(const batch_norm_reply& reply, std::size_t batches);
 
   /// ... and y, for the x that was measured.
   void apply(const batch_norm_tape& tape, const const_tensor_view& x,
@@ -223,6 +239,8 @@ private:
 
   [[nodiscard]] statistics_update make_update() const;
   void take_over(const batch_norm_reply& reply);
+  [[nodiscard]] batch_norm_tape tape_of(std::int64_t count,
+                                        const channel_payload& values);
   [[nodiscard]] batch_norm_tape running_tape();
   [[nodiscard]] batch_norm_tape learn_alone(const const_tensor_view& x);
   [[nodiscard]] double_array moments_on_host(const const_tensor_view& x,

@@ -121,6 +121,8 @@ CAF_ADD_ATOM(syncnorm, syncnorm, report_late_atom, "sn_late")
 CAF_ADD_TYPE_ID(syncnorm, (syncnorm::detail::stream_work))
 CAF_ADD_ATOM(syncnorm, syncnorm, await_stream_atom, "sn_await")
 
+CAF_ADD_TYPE_ID(syncnorm, (syncnorm::shared_tensors))
+
 CAF_END_TYPE_ID_BLOCK(syncnorm)
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(syncnorm::detail::reply_slot)

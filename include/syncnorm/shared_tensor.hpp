@@ -117,6 +117,19 @@ private:
   std::shared_ptr<const void> owner_;
 };
 
+/// Several tensors as one message carries them.
+struct shared_tensors {
+  /// In order.
+  std::vector<shared_tensor> each;
+};
+
+/// For CAF's serializers.
+template <class Inspector>
+auto inspect(Inspector& f, shared_tensors& x) {
+  return detail::inspect_object(f, x, "syncnorm::shared_tensors",
+                                detail::field("each", x.each));
+}
+
 /// Memory for a tensor that is still to be written, to become a `shared_tensor`
 /// then. For many tensors that follow each other see `tensor_pool`.
 class tensor_memory {

@@ -23,7 +23,7 @@ class block_stack;
 class tensor_pool {
 public:
   /// How many blocks wait at most to be used again.
-  static constexpr std::size_t max_idle = 16;
+  static constexpr std::size_t max_idle = 64;
 
   /// An empty pool.
   tensor_pool();

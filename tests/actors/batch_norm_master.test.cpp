@@ -315,11 +315,14 @@ TEST_CASE("what a round says arrives at another node with the same bits") {
   CHECK(list(got.update.running) == list(sent.update.running));
   CHECK(got.update.num_batches_tracked == 12);
 
-  batch_norm_reply reply{9, {tiny, infinity}, {1, 2}, 3};
+  batch_norm_reply reply{9, {tiny, infinity}, {1, 2}, 3, false, {{5, {tiny}}}};
   batch_norm_reply returned;
   REQUIRE(detail::deserialize(detail::serialize(reply), returned));
   CHECK(returned.count == 9);
   CHECK(list(returned.values) == list(reply.values));
+  REQUIRE(returned.more.size() == 1);
+  CHECK(returned.more[0].count == 5);
+  CHECK(list(returned.more[0].values) == std::vector{tiny});
   CHECK(list(returned.running) == list(reply.running));
   CHECK(returned.num_batches_tracked == 3);
 }

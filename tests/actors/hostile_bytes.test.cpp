@@ -24,6 +24,8 @@ std::vector<bytes> good_messages(caf::actor_system& system) {
   message.count = 3;
   message.values = {1, 2, 3, 4};
   message.update.running = {0, 0, 1, 1};
+  message.more.resize(1);
+  message.more[0] = {5, {5, 6, 7, 8}};
   tensor_memory memory{make_layout(dtype::float32, std::array{2L, 3L, 4L},
                                    memory_format::channels_first)};
   std::vector<bytes> bodies{
@@ -33,13 +35,15 @@ std::vector<bytes> good_messages(caf::actor_system& system) {
       detail::serialize(round_tag{1, 2, 3, 4}),
       detail::serialize(slave_ticket{{1, 2, 3, 4}, caf::timespan{5}, true}),
       detail::serialize(message),
-      detail::serialize(batch_norm_reply{3, {1, 2, 3, 4}, {}, 1}),
+      detail::serialize(
+          batch_norm_reply{3, {1, 2, 3, 4}, {}, 1, false, message.more}),
       detail::serialize(message.update),
       detail::serialize(errc::stale),
       detail::serialize(detail::wrap_parts<double_array>(
                             {{3, {1, 2}}, {4, {3, 4}}}, caf::timespan{5}),
                         &system),
       detail::serialize(make_error(errc::stale, "a text"), &system),
+      detail::serialize(shared_tensors{{memory.share(), memory.share()}}),
   };
   for (std::size_t i = 0; i < bodies.size(); ++i)
     bodies[i].insert(bodies[i].begin(), std::byte(i));

@@ -61,6 +61,7 @@ inline bool read(std::span<const std::byte> bytes, caf::actor_system& system) {
       read_as<errc>,
       read_parts,
       read_reason,
+      read_as<shared_tensors>,
   };
   if (bytes.empty())
     return true;

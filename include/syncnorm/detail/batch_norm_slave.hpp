@@ -51,13 +51,21 @@ public:
   behavior_type make_behavior() override;
 
 private:
+  /// To whoever has asked for one batch, or for several together.
+  using forward_promise =
+      std::variant<caf::typed_response_promise<shared_tensor, std::uint64_t>,
+                   caf::typed_response_promise<shared_tensors, std::uint64_t>>;
+
   struct forward_job {
-    shared_tensor x;
-    caf::typed_response_promise<shared_tensor, std::uint64_t> promise;
+    std::vector<shared_tensor> xs;
+    forward_promise promise;
     /// On a device: what its kernels use.
     std::shared_ptr<const void> memory{};
-    /// The moments of x, if they were taken ahead.
+    /// The moments of xs, if they were taken ahead.
     std::optional<batch_norm_message> measured{};
+    /// What they become.
+    std::vector<tensor_memory> ys{};
+    std::vector<batch_norm_tape> tapes{};
   };
 
   struct backward_job {
@@ -84,11 +92,12 @@ private:
   void start_next();
   void start(const job_ptr& at, forward_job& x);
   void start(const job_ptr& at, backward_job& x);
-  void end_forward(const job_ptr& at, const batch_norm_reply& reply,
-                   const tensor_memory& y);
-  void finish(const job_ptr& at, const tensor_memory& y, batch_norm_tape tape);
-  void answer(forward_job& x, const tensor_memory& y, batch_norm_tape tape,
-              bool trains);
+  [[nodiscard]] batch_norm_message measure(const forward_job& x);
+  void forward_alone(forward_job& x);
+  void end_forward(const job_ptr& at, const batch_norm_reply& reply);
+  void finish(const job_ptr& at);
+  void answer(forward_job& x, bool trains);
+  static void deliver(forward_job& x, const caf::error& reason);
   void finish_backward(const job_ptr& at, const tensor_memory& dx);
   void refuse(job& x, const std::exception& reason);
   void drop(job& x, const caf::error& reason);
@@ -128,6 +137,7 @@ private:
   /// Keeps `tensors` together, on a device.
   [[nodiscard]] std::shared_ptr<const void>
   hold(std::vector<shared_tensor> tensors) const;
+  [[nodiscard]] std::shared_ptr<const void> hold(const forward_job& x) const;
   void keep_until_done(std::shared_ptr<const void> memory);
 
   /// Calls `then` when the stream has done what is enqueued; on the CPU now.

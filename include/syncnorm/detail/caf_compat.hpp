@@ -346,6 +346,19 @@ inline void sleep_when_idle(caf::actor_system_config& config) {
 #endif
 }
 
+/// Has the workers of CAF's scheduler look for work without a pause, that many
+/// times, before they slow down. For actors on several cores that calculate for
+/// some microseconds between messages: a worker that gets work tells no other
+/// of it, which finds it when it looks.
+inline void poll_when_idle(caf::actor_system_config& config,
+                           std::size_t attempts) {
+#if SYNCNORM_CAF_LEGACY
+  config.set("work-stealing.aggressive-poll-attempts", attempts);
+#else
+  config.set("caf.work-stealing.aggressive-poll-attempts", attempts);
+#endif
+}
+
 // -- logging ------------------------------------------------------------------
 
 /// CAF's number of a level, from `quiet` = 0 over `error`, `warning`, `info` to
