@@ -71,9 +71,12 @@ void finalize_moments(const execution& run, const const_moments_view& total,
                       void* inv_std, const running_view& running);
 
 /// `normalize` and `normalize_eval`.
+/// @param upcoming  elements from each one of x to one that the caller reads
+///                  next: brought nearer meanwhile, where the output goes past
+///                  the caches. 0: x itself.
 void normalize(const execution& run, const const_tensor_view& x,
                const channel_normalizer& channel, const tensor_view& y,
-               const fused_tail& tail);
+               const fused_tail& tail, std::int64_t upcoming = 0);
 
 [[nodiscard]] std::size_t backward_reduce_workspace(const tensor_layout& x);
 

@@ -30,6 +30,8 @@ struct gradients {
     }
   };
 
+  static constexpr std::int64_t upcoming = 0;
+
   walk w;
   const T* dy;
   strides dy_step;

@@ -8,6 +8,9 @@
 //   cursor             where in the tensors a run of elements starts
 //   line(g, j)         the cursor of plane or row j of group g
 //   output(at)         the memory that is written to first, for alignment
+//   upcoming           elements from what is read to what is to be fetched for
+//                      the caller meanwhile, if the output goes past the
+//                      caches; 0: nothing else
 //   fetch<Streamed>(at, i, n)      prefetches the elements [i, i + n) behind
 //                      `at`: what is read and, unless it goes past the
 //                      caches, what is written
@@ -138,8 +141,9 @@ HWY_INLINE void do_line(const Operation& operation,
       operation.template apply<whole>(d, at, i, std::size_t(lanes), k, run);
     }
   };
-  do_until(std::min(n, left - distance), at + distance);
-  do_until(n, next + (distance - left));
+  auto offset = distance + (Streamed ? operation.upcoming : 0);
+  do_until(std::min(n, left - distance), at + offset);
+  do_until(n, next + (offset - left));
   if (i < n) {
     constants.load(d, i, k);
     operation.template apply<access::some>(d, at, i, std::size_t(n - i), k,

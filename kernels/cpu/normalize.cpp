@@ -41,6 +41,7 @@ struct normalize_operation {
   strides y_step;
   channel_normalizer channel;
   fused_tail tail;
+  std::int64_t upcoming;
 
   [[nodiscard]] cursor line(std::int64_t g, std::int64_t j) const {
     auto in = g * x_step.group + j * x_step.inner;
@@ -142,7 +143,7 @@ struct fused : normalize_operation<T> {
 template <class T>
 void normalize_of(const execution& run, const const_tensor_view& x,
                   const channel_normalizer& channel, const tensor_view& y,
-                  const fused_tail& tail) {
+                  const fused_tail& tail, std::int64_t upcoming) {
   auto w = walk_of(x.layout(), gapless(x.layout()) && gapless(y.layout()));
   normalize_operation<T> operation{w,
                                    static_cast<const T*>(x.data()),
@@ -150,7 +151,8 @@ void normalize_of(const execution& run, const const_tensor_view& x,
                                    static_cast<T*>(y.data()),
                                    strides_of(w, y.layout()),
                                    channel,
-                                   tail};
+                                   tail,
+                                   upcoming};
   auto streamed = is_streamed(y, x.data());
   auto grain = tail.mask == nullptr ? std::int64_t{1}
                                     : mask_grain(w.rows ? w.channels : w.inner);
@@ -162,16 +164,16 @@ void normalize_of(const execution& run, const const_tensor_view& x,
 
 void normalize(const execution& run, const const_tensor_view& x,
                const channel_normalizer& channel, const tensor_view& y,
-               const fused_tail& tail) {
+               const fused_tail& tail, std::int64_t upcoming) {
   switch (x.type()) {
   case dtype::float32:
-    return normalize_of<float>(run, x, channel, y, tail);
+    return normalize_of<float>(run, x, channel, y, tail, upcoming);
   case dtype::float64:
-    return normalize_of<double>(run, x, channel, y, tail);
+    return normalize_of<double>(run, x, channel, y, tail, upcoming);
   case dtype::float16:
-    return normalize_of<float16>(run, x, channel, y, tail);
+    return normalize_of<float16>(run, x, channel, y, tail, upcoming);
   case dtype::bfloat16:
-    return normalize_of<bfloat16>(run, x, channel, y, tail);
+    return normalize_of<bfloat16>(run, x, channel, y, tail, upcoming);
   }
 }
 
@@ -189,8 +191,8 @@ HWY_EXPORT(normalize);
 
 void normalize(const execution& run, const const_tensor_view& x,
                const channel_normalizer& channel, const tensor_view& y,
-               const fused_tail& tail) {
-  HWY_DYNAMIC_DISPATCH(normalize)(run, x, channel, y, tail);
+               const fused_tail& tail, std::int64_t upcoming) {
+  HWY_DYNAMIC_DISPATCH(normalize)(run, x, channel, y, tail, upcoming);
 }
 
 } // namespace syncnorm::cpu

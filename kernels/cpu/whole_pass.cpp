@@ -16,6 +16,9 @@ constexpr std::int64_t block_bytes = std::int64_t{1} << 19;
 /// are still in the one that it shares.
 constexpr std::int64_t kept_bytes = std::int64_t{1} << 22;
 
+/// Inputs of a block beside which a core's own cache has room for the next.
+constexpr std::int64_t paired_bytes = std::int64_t{1} << 20;
+
 template <class Void>
 Void* skip(Void* array, std::int64_t elements, dtype type) {
   using byte =
@@ -84,6 +87,15 @@ private:
   std::int64_t width_;
 };
 
+/// Elements from x's of this block to those of the next, if they are to be
+/// fetched while the output of this one is written; else 0.
+std::int64_t upcoming_of(const tensor_layout& x, const channel_range& some) {
+  auto elements = some.count * x.shape.per_channel();
+  auto last = some.first + some.count == x.shape.channels;
+  auto fits = elements * std::int64_t(size_of(x.type)) <= paired_bytes;
+  return !last && fits ? some.count * x.shape.spatial : 0;
+}
+
 /// Calls `body(run, range, scratch)` for each block, side by side where the
 /// caller supplies a way to; a block that is the only one is split itself.
 template <class Body>
@@ -151,7 +163,7 @@ void batch_norm_forward(const execution& run, const const_tensor_view& x,
                     .spread = inv_std,
                     .weight = some.of(weight, type),
                     .bias = some.of(bias, type)},
-                   some.of(y), rest);
+                   some.of(y), rest, upcoming_of(x.layout(), some));
   };
   for_blocks(run, blocks, scratch, pass);
 }
