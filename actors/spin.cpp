@@ -15,7 +15,7 @@ namespace {
 std::atomic<int> spinning{0};
 
 int spare_cores() noexcept {
-  static const int spare = usable_cores() - 2;
+  static const int spare = usable_cores() - 1;
   return spare;
 }
 

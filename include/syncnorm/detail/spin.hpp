@@ -11,8 +11,9 @@ namespace syncnorm::detail {
 [[nodiscard]] int usable_cores() noexcept;
 
 /// Permission to spin for a short while. It is given only while this process
-/// has fewer spinning threads than spare cores: two of those it may use are
-/// left to those who work, so on one or two cores nobody spins.
+/// has fewer spinning threads than spare cores: one of those that it may use is
+/// left to whoever the others wait for, so on one core nobody spins. Where each
+/// replica has a core, a waiting one keeps nobody from his.
 class spin_permit {
 public:
   spin_permit() noexcept;
