@@ -178,6 +178,7 @@ void backward_input(const execution& run, const const_tensor_view& dy,
   check_input_gradient(check, dy, mask, dx, residual_grad);
   check.tensor("x", x);
   check.same_layout("x", x, "dy", dy);
+  check.in_place("dx", dx, "x", x);
   auto type = statistics_type(x.type());
   check.array("parameters.mean", parameters.mean, type);
   check.array("parameters.inv_std", parameters.inv_std, type);
@@ -262,6 +263,7 @@ void batch_norm_backward(const execution& run, const const_tensor_view& dy,
   call_check check{"batch_norm_backward", run};
   check_reduce(check, dy, x, parameters, mask, out);
   check_input_gradient(check, dy, mask, dx, residual_grad);
+  check.in_place("dx", dx, "x", x);
   auto type = statistics_type(x.type());
   check.array("parameters.inv_std", parameters.inv_std, type);
   check.optional_array("parameters.weight", parameters.weight, type);

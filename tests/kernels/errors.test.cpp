@@ -422,6 +422,9 @@ TEST_CASE("backward_reduce refuses what does not fit together") {
 }
 
 TEST_CASE("the input's gradient refuses what does not fit together") {
+  for (const auto& op : {input_op, backward_op})
+    refuses(op, errc::invalid_argument, "dx",
+            [](auto& a) { a.x = changed(a.y, other_stride); });
   for (const auto& op : {input_op, input_eval_op}) {
     refuses(op, errc::shape_mismatch, "dx",
             [](auto& a) { a.y = changed(a.y, other_shape); });
