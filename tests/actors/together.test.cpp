@@ -69,8 +69,9 @@ struct answers {
 template <class Pending>
 caf::error error_of(Pending pending) {
   caf::error result;
-  pending.receive([](const shared_tensors&, std::uint64_t) {},
-                  [&](const caf::error& reason) { result = reason; });
+  std::move(pending).receive(
+      [](const shared_tensors&, std::uint64_t) {},
+      [&](const caf::error& reason) { result = reason; });
   return result;
 }
 
@@ -99,7 +100,7 @@ answers one_by_one(slaves& to,
     for (std::size_t r = 0; r < xs.size(); ++r)
       open.push_back(to.ask(r, xs[r][k]));
     for (auto& x : open)
-      x.receive(
+      std::move(x).receive(
           [&](const shared_tensor& y, std::uint64_t ticket) {
             result.ys.push_back(y);
             result.tickets.push_back(ticket);
@@ -132,7 +133,7 @@ answers together(slaves& to,
     }
   }
   for (auto& x : open)
-    x.answer.receive(
+    std::move(x.answer).receive(
         [&](const shared_tensors& ys, std::uint64_t ticket) {
           REQUIRE(ys.each.size() == x.size);
           for (std::size_t i = 0; i < x.size; ++i) {
@@ -191,8 +192,9 @@ TEST_CASE_FIXTURE(layer_fixture, "each of the batches asked for together has "
                                        backward_atom_v, of.tickets[2 * k + r],
                                        xs[r][k]));
     for (auto& x : open)
-      x.receive([&](const shared_tensor& dx) { result.push_back(dx); },
-                [](const caf::error& reason) { FAIL(describe(reason)); });
+      std::move(x).receive(
+          [&](const shared_tensor& dx) { result.push_back(dx); },
+          [](const caf::error& reason) { FAIL(describe(reason)); });
     return result;
   };
   auto want = backward(first, one_by_one(first, xs));

@@ -164,6 +164,12 @@ TEST_CASE("saved statistics come back with the same bits, and are refused "
                      + ": running_mean: expected 3 elements, one a channel, "
                        "got 2")
                         .c_str());
+  syncnorm::batch_norm_replica narrow{stream_options(1, true)};
+  CHECK_THROWS_WITH(load_state(file.name, narrow),
+                    (file.name
+                     + ": running_mean: expected 1 elements, one a channel, "
+                       "got 2")
+                        .c_str());
   syncnorm::batch_norm_replica batchwise{stream_options(2, false)};
   CHECK_THROWS_WITH(load_state(file.name, batchwise),
                     (file.name

@@ -122,19 +122,27 @@ private:
       }
     }
     result_->peak = std::max(result_->peak, ++held_);
-    if (held_ == options_.hold)
-      for (; held_ > 0; --held_)
-        syncnorm::detail::send(this, source_, credit_atom_v);
     if (options_.kill_at.contains(x.number))
       kill_next();
+    if (held_ >= options_.hold)
+      give_credit();
   }
 
+  /// There is no credit until that is done: the stream must not end before.
   void kill_next() {
+    ++killing_;
     syncnorm::detail::request(this, supervisor_, crew_atom_v)
         .then([this](const crew& x) {
           caf::anon_send_exit(x.slaves[victim_++ % x.slaves.size()],
                               caf::exit_reason::kill);
+          --killing_;
+          give_credit();
         });
+  }
+
+  void give_credit() {
+    for (; held_ > 0 && killing_ == 0; --held_)
+      syncnorm::detail::send(this, source_, credit_atom_v);
   }
 
   source_actor source_;
@@ -143,6 +151,7 @@ private:
   std::shared_ptr<done_writer> done_;
   std::shared_ptr<collected> result_ = std::make_shared<collected>();
   std::uint64_t held_ = 0;
+  int killing_ = 0;
   std::size_t victim_ = 0;
 };
 
