@@ -183,15 +183,13 @@ private:
     auto& joint = *seat.joint();
     auto part = save(x_, y_, affine_);
     joint.post(copy, round, part);
-    round_reply reply;
     try {
-      reply = seat.run(std::move(request));
+      part->statistics = accept(seat.run(std::move(request)), update);
     } catch (...) {
-      joint.withdraw(copy, round);
+      joint.abandon();
       throw;
     }
-    part->statistics = accept(reply, update);
-    set_history(y_, joint.join(copy, round), copy);
+    set_history(y_, joint.join(round), copy);
     return y_;
   }
 

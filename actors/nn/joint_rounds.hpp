@@ -16,7 +16,11 @@ namespace syncnorm::nn::detail {
 /// The table on which the copies of one layer lay their parts of the graph,
 /// each from its own thread, without a lock. The round of messages between
 /// `post` and `join` is what orders them: nobody gets a reply before everybody
-/// has sent.
+/// has sent. So the last one to lay down its part makes the node of all, before
+/// it sends.
+///
+/// What is on the table when a round fails lies there until the copies are
+/// released. Whoever goes on without that gets an error from `join`.
 ///
 /// Two rounds are enough: a copy that posts into the next but one has seen the
 /// reply of the next, which all have sent into after they joined this one.
@@ -24,22 +28,25 @@ class joint_rounds {
 public:
   explicit joint_rounds(std::size_t copies);
 
-  /// Lays down the part of `copy` before it sends its message of the round.
+  /// Lays down the part of `copy` before it sends its message of the round. No
+  /// two threads make a node of the same parts: it marks their graphs' nodes.
   void post(std::size_t copy, std::uint64_t round, saved_part_ptr part);
 
-  /// Takes back what `post` laid down after the round failed.
-  void withdraw(std::size_t copy, std::uint64_t round) noexcept;
-
   /// After the reply: the node of all copies of that round, the same for each,
-  /// or null if nothing requires a gradient. Input `copy` is this copy's.
-  node_ptr<batch_norm_node> join(std::size_t copy, std::uint64_t round);
+  /// or null if nothing requires a gradient. Input r is that of copy r.
+  /// @throws error `stale` after `abandon`.
+  node_ptr<batch_norm_node> join(std::uint64_t round);
+
+  /// A copy's call has failed after `post`.
+  void abandon() noexcept {
+    abandoned_.store(true);
+  }
 
 private:
   struct round_table {
     std::vector<saved_part_ptr> parts;
-    std::vector<node_ptr<batch_norm_node>> candidates;
-    /// The copy whose candidate counts, or -1.
-    std::atomic<std::int64_t> winner = -1;
+    node_ptr<batch_norm_node> node;
+    std::atomic<std::size_t> posted = 0;
     std::atomic<std::size_t> left = 0;
   };
 
@@ -47,6 +54,7 @@ private:
 
   std::size_t copies_;
   std::array<round_table, 2> rounds_;
+  std::atomic<bool> abandoned_ = false;
 };
 
 } // namespace syncnorm::nn::detail
