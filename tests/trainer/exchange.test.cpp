@@ -12,9 +12,11 @@
 #include <doctest/doctest.h>
 
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <set>
 
 using namespace syncnorm;
@@ -37,14 +39,18 @@ gradient_sum add_gradients(parts& messages) {
   return finish_gradients(merge_gradients(messages));
 }
 
+/// Number and count of a replica on its machine, as 100 * number + count.
+using place_ptr = std::shared_ptr<std::atomic<std::uint64_t>>;
+
 /// A replica that answers as it is told.
 class fake_replica : public replica_actor::base {
 public:
   fake_replica(caf::actor_config& config, std::uint64_t hash,
-               std::function<caf::error()> problem)
+               std::function<caf::error()> problem, place_ptr place)
       : replica_actor::base{config},
         hash_{hash},
-        problem_{std::move(problem)} {}
+        problem_{std::move(problem)},
+        place_{std::move(place)} {}
 
   behavior_type make_behavior() override {
     return {
@@ -55,6 +61,11 @@ public:
            std::uint64_t) -> caf::result<void> { return caf::unit; },
         [](relay_atom, const lineup& x, std::uint64_t,
            std::uint64_t) -> caf::result<lineup> { return x; },
+        [this](settle_atom, std::uint64_t index,
+               std::uint64_t count) -> caf::result<void> {
+          place_->store(100 * index + count);
+          return caf::unit;
+        },
         [](step_atom, const step_plan&) -> caf::result<step_report> {
           return step_report{};
         },
@@ -75,16 +86,20 @@ public:
 private:
   std::uint64_t hash_;
   std::function<caf::error()> problem_;
+  place_ptr place_;
 };
 
 struct fake_group {
   caf::actor_system system{configuration()};
   std::vector<replica_actor> members;
+  std::vector<place_ptr> places;
 
   void add(
       std::uint64_t hash,
       std::function<caf::error()> problem = [] { return caf::error{}; }) {
-    members.push_back(system.spawn<fake_replica>(hash, std::move(problem)));
+    places.push_back(std::make_shared<std::atomic<std::uint64_t>>());
+    members.push_back(
+        system.spawn<fake_replica>(hash, std::move(problem), places.back()));
   }
 };
 
@@ -256,6 +271,17 @@ TEST_CASE("the held-out samples are spread and their results added up") {
   CHECK(sum.samples == 11);
   CHECK(sum.correct == 0 + 5);
   CHECK(sum.loss == 1.0);
+}
+
+TEST_CASE("replicas that take part together know how many share a machine") {
+  fake_group fakes;
+  fakes.add(1);
+  fakes.add(1);
+  fakes.add(1);
+  replica_group group{fakes.system, fakes.members};
+  group.assemble();
+  for (std::uint64_t i : {0U, 1U, 2U})
+    CHECK(*fakes.places[i] == 100 * i + 3);
 }
 
 TEST_CASE("of several errors the cause is reported, not what followed") {

@@ -140,7 +140,7 @@ TEST_CASE("a thread that stays on a core may use no other") {
   REQUIRE_FALSE(all.empty());
   std::vector<int> left;
   std::thread{[&] {
-    stay_on(all.back());
+    stay_on({all.back()});
     left = usable_cores();
   }}.join();
   CHECK(left == std::vector{all.back()});

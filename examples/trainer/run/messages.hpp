@@ -164,6 +164,7 @@ CAF_ADD_ATOM(syncnorm_train, syncnorm::train, load_atom, "tr_load")
 CAF_ADD_ATOM(syncnorm_train, syncnorm::train, lead_atom, "tr_lead")
 CAF_ADD_ATOM(syncnorm_train, syncnorm::train, follow_atom, "tr_follow")
 CAF_ADD_ATOM(syncnorm_train, syncnorm::train, relay_atom, "tr_relay")
+CAF_ADD_ATOM(syncnorm_train, syncnorm::train, settle_atom, "tr_settle")
 CAF_ADD_ATOM(syncnorm_train, syncnorm::train, ping_atom, "tr_ping")
 CAF_ADD_ATOM(syncnorm_train, syncnorm::train, expire_atom, "tr_expire")
 CAF_ADD_ATOM(syncnorm_train, syncnorm::train, join_atom, "tr_join")
@@ -196,6 +197,10 @@ using replica_actor = detail::typed_actor<
     /// From the trainer, to the others: follow that lineup as replica number
     /// `index` (1 or more) of so many.
     caf::result<void>(follow_atom, lineup, std::uint64_t, std::uint64_t),
+
+    /// From the trainer, to all replicas, when others take part from now on:
+    /// this one is number `index`, from 0, of so many on its machine.
+    caf::result<void>(settle_atom, std::uint64_t, std::uint64_t),
 
     /// From the trainer, to all replicas: one step of the training. After an
     /// error the replica is as it was before the step.

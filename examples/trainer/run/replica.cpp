@@ -57,6 +57,9 @@ struct replica_place {
   std::size_t index = 0;
   std::size_t replicas = 1;
   device where;
+  /// Those that its process may use.
+  std::vector<int> cores;
+  /// Its own, if its process has one for each of its replicas.
   std::optional<int> core;
 };
 
@@ -101,6 +104,10 @@ public:
         [this](follow_atom, const lineup& leader, std::uint64_t index,
                std::uint64_t replicas) -> caf::result<void> {
           return guarded([&] { follow(leader, index, replicas); });
+        },
+        [this](settle_atom, std::uint64_t index,
+               std::uint64_t count) -> caf::result<void> {
+          return guarded([&] { settle(index, count); });
         },
         [this](step_atom, const step_plan& plan) -> caf::result<step_report> {
           return guarded([&] { return step(plan); });
@@ -150,7 +157,21 @@ private:
     prepared_ = true;
     engine::prepare_thread();
     if (auto core = parts_->place.core)
-      stay_on(*core);
+      stay_on({*core});
+  }
+
+  /// As many replicas on this machine as cores have a core each, and leave it
+  /// at once to the threads that carry messages: no core is left for these.
+  void settle(std::size_t index, std::size_t count) {
+    if (index >= count)
+      throw failure{fmt::format("place {} of {} on a machine", index, count)};
+    if (!on_cpu() || parts_->place.core || parts_->place.cores.empty())
+      return;
+    auto own = choose_cores(count, parts_->place.cores);
+    if (own.empty())
+      return stay_on(parts_->place.cores);
+    stay_on({own[index]});
+    give_way();
   }
 
   caf::error leave(errc code, const std::string& what) {
@@ -249,10 +270,11 @@ private:
 };
 
 /// For each device the core whose thread works for it alone, if it has one.
-std::vector<std::optional<int>> cores_for(const std::vector<device>& devices) {
+std::vector<std::optional<int>> cores_for(const std::vector<device>& devices,
+                                          const std::vector<int>& usable) {
   auto is_cpu = [](const device& x) { return x.type == device_type::cpu; };
   auto wanted = std::ranges::count_if(devices, is_cpu);
-  auto cores = choose_cores(static_cast<std::size_t>(wanted), usable_cores());
+  auto cores = choose_cores(static_cast<std::size_t>(wanted), usable);
   std::vector<std::optional<int>> result(devices.size());
   auto next = cores.begin();
   for (std::size_t i = 0; i < devices.size() && next != cores.end(); ++i)
@@ -275,13 +297,14 @@ std::vector<replica_actor> spawn_replicas(caf::actor_system& system,
     machines.push_back(std::make_unique<engine>(options, where, data));
   if (fingerprint != nullptr)
     *fingerprint = machines.at(0)->fingerprint();
-  auto cores = cores_for(devices);
+  auto usable = usable_cores();
+  auto cores = cores_for(devices, usable);
   std::vector<replica_actor> result;
   for (std::size_t i = 0; i < devices.size(); ++i)
     result.push_back(
         system.spawn<replica, caf::detached>(std::make_shared<replica_parts>(
             replica_parts{options,
-                          {i, devices.size(), devices[i], cores[i]},
+                          {i, devices.size(), devices[i], usable, cores[i]},
                           data,
                           std::move(machines[i]),
                           nullptr,

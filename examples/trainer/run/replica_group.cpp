@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
 #include <utility>
 
 namespace syncnorm::train {
@@ -27,6 +28,12 @@ std::optional<std::string> cause_of(const answers<Result>& all) {
   if (cause == nullptr)
     return std::nullopt;
   return text_of(*cause);
+}
+
+/// The text of a node begins with a hash of its machine.
+std::string machine_of(const replica_actor& x) {
+  auto node = caf::to_string(x.node());
+  return node.substr(0, node.find('#'));
 }
 
 void kill(const std::vector<replica_actor>& members) {
@@ -68,7 +75,19 @@ std::vector<Result> replica_group::ask(std::size_t count, Make make) {
   return results;
 }
 
+void replica_group::settle() {
+  std::map<std::string, std::uint64_t> counts;
+  std::vector<std::uint64_t> places;
+  for (const auto& member : members_)
+    places.push_back(counts[machine_of(member)]++);
+  ask<acknowledged>(size(), [&](auto* self, const auto& member, std::size_t i) {
+    return detail::request(self, member, settle_atom_v, places[i],
+                           counts[machine_of(member)]);
+  });
+}
+
 void replica_group::assemble() {
+  settle();
   auto leader =
       ask<lineup>(1, [n = size()](auto* self, const auto& member, std::size_t) {
         return detail::request(self, member, lead_atom_v, std::uint64_t{n});

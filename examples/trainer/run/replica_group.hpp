@@ -78,6 +78,9 @@ public:
   std::vector<bool> who_is_there();
 
 private:
+  /// Tells each how many share its machine.
+  void settle();
+
   /// Whom each replica follows: `leader`, or the relays of its process.
   std::vector<lineup> relay(const lineup& leader);
 

@@ -2,7 +2,11 @@
 
 #include <malloc.h>
 #include <sched.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <cstdint>
 #include <limits>
 
 namespace syncnorm::train {
@@ -35,11 +39,29 @@ std::vector<int> choose_cores(std::size_t replicas,
   return {};
 }
 
-void stay_on(int core) noexcept {
-  cpu_set_t one;
-  CPU_ZERO(&one);
-  CPU_SET(core, &one);
-  sched_setaffinity(0, sizeof one, &one);
+void stay_on(const std::vector<int>& cores) noexcept {
+  cpu_set_t some;
+  CPU_ZERO(&some);
+  for (auto core : cores)
+    CPU_SET(core, &some);
+  sched_setaffinity(0, sizeof some, &some);
+}
+
+void give_way() noexcept {
+#ifdef SYS_sched_setattr
+  // What the kernel calls sched_attr; not all C libraries know it.
+  struct {
+    std::uint32_t size = 48;
+    std::uint32_t policy = SCHED_OTHER;
+    std::uint64_t flags = 0;
+    std::int32_t nice = getpriority(PRIO_PROCESS, 0);
+    std::uint32_t priority = 0;
+    std::uint64_t slice = 20'000'000; // nanoseconds
+    std::uint64_t deadline = 0;
+    std::uint64_t period = 0;
+  } wish;
+  syscall(SYS_sched_setattr, 0, &wish, 0);
+#endif
 }
 
 } // namespace syncnorm::train

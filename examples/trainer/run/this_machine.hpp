@@ -15,7 +15,8 @@ void keep_freed_memory() noexcept;
 /// does not say.
 [[nodiscard]] std::vector<int> usable_cores();
 
-/// A core for each of `replicas`: if there are as many as there are `cores`.
+/// A core for each of the `replicas` that compute on this machine, in whatever
+/// process: if there are as many as there are `cores`.
 /// With fewer replicas the system finds better places, since others use the
 /// machine as well; with as many it needs help, or two share a core at times
 /// while another core is idle, and all wait for these two. Empty: let the
@@ -23,7 +24,13 @@ void keep_freed_memory() noexcept;
 [[nodiscard]] std::vector<int> choose_cores(std::size_t replicas,
                                             const std::vector<int>& cores);
 
-/// From now on the calling thread runs on that core only.
-void stay_on(int core) noexcept;
+/// From now on the calling thread runs on these cores only.
+void stay_on(const std::vector<int>& cores) noexcept;
+
+/// From now on the calling thread asks for its core in long slices. Then those
+/// who ask for usual ones, as the threads that carry messages, need not wait
+/// for the end of one when they wake up, on Linux 6.12 or later; elsewhere it
+/// changes nothing.
+void give_way() noexcept;
 
 } // namespace syncnorm::train
