@@ -13,6 +13,7 @@
 
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -177,6 +178,29 @@ TEST_CASE("gradients of different models are refused by replica") {
   auto messages = parts_of({{1, 2}, {1, 2, 3}});
   CHECK(message_of([&] { (void) add_gradients(messages); })
         == "merge_gradients: replica 1: expected 2 float32, got 3 float32");
+}
+
+TEST_CASE("numbers that are not finite reach another process bit for bit") {
+  fake_group fakes; // Knows the messages.
+  auto bits_after = []<class T>(T x, auto member, double value) {
+    x.*member = value;
+    T y;
+    REQUIRE(detail::deserialize(detail::serialize(x), y));
+    return std::bit_cast<std::uint64_t>(y.*member);
+  };
+  using limits = std::numeric_limits<double>;
+  for (auto value : {-std::nan("7"), -0.0, limits::denorm_min(), 0.1,
+                     limits::infinity(), -limits::infinity()}) {
+    auto bits = std::bit_cast<std::uint64_t>(value);
+    CHECK(bits_after(gradient_part{}, &gradient_part::loss, value) == bits);
+    CHECK(bits_after(gradient_part{}, &gradient_part::seconds, value) == bits);
+    CHECK(bits_after(gradient_sum{}, &gradient_sum::loss, value) == bits);
+    CHECK(bits_after(gradient_sum{}, &gradient_sum::seconds, value) == bits);
+    CHECK(bits_after(step_report{}, &step_report::loss, value) == bits);
+    CHECK(bits_after(step_report{}, &step_report::waiting, value) == bits);
+    CHECK(bits_after(evaluation{}, &evaluation::loss, value) == bits);
+    CHECK(bits_after(step_plan{}, &step_plan::learning_rate, value) == bits);
+  }
 }
 
 TEST_CASE("an epoch's batches cover it, and none is a single sample") {

@@ -89,45 +89,78 @@ struct lineup {
   gradient_masters gradients;
 };
 
+/// Stands for a double while a message is written or read: with its bits, which
+/// CAF's own way changes (infinities, of which CAF 0.17 finds no end, NaN,
+/// subnormals).
+class exact : public detail::exact_double {
+public:
+  explicit exact(double& x) : detail::exact_double{x}, place_{x} {}
+  exact(const exact&) = delete;
+  exact& operator=(const exact&) = delete;
+
+  /// Others may read what is only written to a message.
+  ~exact() {
+    if (bits != detail::exact_double{place_}.bits)
+      place_ = *this;
+  }
+
+private:
+  double& place_;
+};
+
+/// Of a field of that name.
+inline detail::named_field<detail::exact_double> field(const char* name,
+                                                       exact& x) {
+  return {name, x};
+}
+
 template <class Inspector>
 auto inspect(Inspector& f, step_plan& x) {
+  exact rate{x.learning_rate};
   return detail::inspect_object(
       f, x, "syncnorm::train::step_plan", detail::field("epoch", x.epoch),
       detail::field("step", x.step), detail::field("begin", x.begin),
-      detail::field("end", x.end),
-      detail::field("learning_rate", x.learning_rate));
+      detail::field("end", x.end), field("learning_rate", rate));
 }
 
 template <class Inspector>
 auto inspect(Inspector& f, step_report& x) {
+  exact loss{x.loss};
+  exact seconds{x.seconds};
+  exact averaging{x.averaging};
+  exact waiting{x.waiting};
   return detail::inspect_object(
-      f, x, "syncnorm::train::step_report", detail::field("loss", x.loss),
-      detail::field("finite", x.finite), detail::field("seconds", x.seconds),
-      detail::field("averaging", x.averaging),
-      detail::field("waiting", x.waiting));
+      f, x, "syncnorm::train::step_report", field("loss", loss),
+      detail::field("finite", x.finite), field("seconds", seconds),
+      field("averaging", averaging), field("waiting", waiting));
 }
 
 template <class Inspector>
 auto inspect(Inspector& f, gradient_part& x) {
+  exact loss{x.loss};
+  exact seconds{x.seconds};
   return detail::inspect_object(
-      f, x, "syncnorm::train::gradient_part", detail::field("loss", x.loss),
+      f, x, "syncnorm::train::gradient_part", field("loss", loss),
       detail::field("gradient", x.gradient), detail::field("narrow", x.narrow),
-      detail::field("seconds", x.seconds));
+      field("seconds", seconds));
 }
 
 template <class Inspector>
 auto inspect(Inspector& f, gradient_sum& x) {
+  exact loss{x.loss};
+  exact seconds{x.seconds};
   return detail::inspect_object(
-      f, x, "syncnorm::train::gradient_sum", detail::field("loss", x.loss),
+      f, x, "syncnorm::train::gradient_sum", field("loss", loss),
       detail::field("gradient", x.gradient), detail::field("finite", x.finite),
-      detail::field("seconds", x.seconds));
+      field("seconds", seconds));
 }
 
 template <class Inspector>
 auto inspect(Inspector& f, evaluation& x) {
+  exact loss{x.loss};
   return detail::inspect_object(
       f, x, "syncnorm::train::evaluation", detail::field("samples", x.samples),
-      detail::field("correct", x.correct), detail::field("loss", x.loss));
+      detail::field("correct", x.correct), field("loss", loss));
 }
 
 template <class Inspector>
