@@ -74,6 +74,14 @@ std::string line_after(const std::string& output, const std::string& start) {
   return output.substr(at, output.find('\n', at) - at);
 }
 
+/// The step that a line of the output names after `start`; 0 without such a
+/// line.
+int step_after(const std::string& output, const std::string& start) {
+  auto at = output.find(start);
+  return at == std::string::npos ? 0
+                                 : std::stoi(output.substr(at + start.size()));
+}
+
 void refuses(arguments options, const std::string& text) {
   auto result = train(std::move(options));
   CAPTURE(result.output);
@@ -139,27 +147,47 @@ TEST_CASE("a run that was killed goes on to the same weights, bit for bit") {
         == read_metrics(folder / "killed.csv").size());
 }
 
+namespace {
+
+/// Starts a run of 90 steps an epoch, and stops it by Ctrl-C after one of them.
+/// @returns the step it stopped after; 0 where it did not end as it should.
+int stop_by_ctrl_c(arguments options) {
+  child_process program{command(std::move(options))};
+  REQUIRE(program.wait_for("epoch 1/3"));
+  CHECK(program.kill(SIGINT) == 0);
+  CHECK(contains(program.output(), "go on with --resume"));
+  return step_after(program.output(), "stopped after step ");
+}
+
+} // namespace
+
 TEST_CASE("Ctrl-C ends a run after a step with a checkpoint to go on from, on "
           "another number of replicas too") {
+  arguments same{"--epochs=3", "--precision=f64", "--batch=16"};
   scratch_folder folder;
-  arguments options{"--epochs=3", "--precision=f64",
-                    "--checkpoint=" + (folder / "c").string(),
-                    "--metrics=" + (folder / "m.csv").string()};
   auto on = [&](const std::string& devices, arguments more) {
-    more.insert(more.begin(), options.begin(), options.end());
+    more.insert(more.end(), same.begin(), same.end());
     more.push_back("--devices=" + devices);
     return more;
   };
-  {
-    child_process program{command(on("cpu*2", {"--every=1000"}))};
-    REQUIRE(program.wait_for("epoch 1/3"));
-    CHECK(program.kill(SIGINT) == 0);
-    CHECK(contains(program.output(), "go on with --resume"));
+  // An epoch's end saves too: a stop that falls on one shows nothing.
+  auto stopped = 0;
+  arguments files;
+  for (auto i = 0; i < 10 && stopped % 90 == 0; ++i) {
+    files = {"--checkpoint=" + (folder / std::to_string(i)).string(),
+             "--metrics=" + (folder / (std::to_string(i) + ".csv")).string()};
+    auto options = files;
+    options.push_back("--every=1000");
+    stopped = stop_by_ctrl_c(on("cpu*2", options));
+    REQUIRE(stopped >= 90);
   }
-  CHECK(train(on("cpu*3", {"--resume"})).status == 0);
-  auto rows = read_metrics(folder / "m.csv");
-  auto whole =
-      losses(folder, {"--epochs=3", "--precision=f64", "--devices=cpu"});
+  auto metrics = files[1].substr(files[1].find('=') + 1);
+  files.push_back("--resume");
+  auto resumed = train(on("cpu*3", files));
+  CHECK(resumed.status == 0);
+  CHECK(step_after(resumed.output, "resumed after step ") == stopped);
+  auto rows = read_metrics(metrics);
+  auto whole = losses(folder, on("cpu", {}));
   std::erase_if(rows, [](const auto& row) { return row.is_epoch(); });
   REQUIRE(rows.size() == whole.size());
   // As above: other replicas, float64.
