@@ -261,8 +261,7 @@ batch_norm_reply finish_backward(batch_norm_message total) {
   return {total.count, std::move(total.values), {}, 0, false, {}};
 }
 
-// -- several batches in one message
-// --------------------------------------------
+// -- batches behind the first -------------------------------------------------
 
 /// The batch behind the first that stands at `i` in all `messages`, merged.
 batch_norm_part merge_part(std::span<const message> messages, std::size_t i) {

@@ -13,6 +13,7 @@
 
 #include "syncnorm/batch_norm.hpp"
 #include "syncnorm/batch_norm_stage.hpp"
+#include "syncnorm/detail/spin.hpp"
 
 #include <fmt/format.h>
 
@@ -23,7 +24,6 @@
 #include <random>
 #include <stdexcept>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -386,7 +386,7 @@ void compare_throughput(systems& on, const options& given, report& out,
     auto name = ours[i].name + ", a core / plain loop";
     auto ratio = per_core / rate(times[0]);
     // More slaves than cores cannot be as fast, each.
-    if (std::thread::hardware_concurrency() < ours[i].slaves)
+    if (static_cast<std::size_t>(detail::usable_cores()) < ours[i].slaves)
       out.add(reported(name, per_core, rate(times[0]), "M records/s", ratio));
     else
       out.add(
