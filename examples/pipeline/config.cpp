@@ -2,6 +2,8 @@
 
 #include "messages.hpp"
 
+#include <syncnorm/config.hpp>
+
 #include <sstream>
 #include <stdexcept>
 
@@ -27,6 +29,7 @@ config::config() {
       .add(bad_records_, "bad-records",
            "lines that are no records: refuse or skip")
       .add(nan_, "nan", "records with NaN or infinity: refuse, skip or pass");
+  syncnorm::add_config_options(custom_options_);
 }
 
 bool config::read(int argc, char** argv) {
@@ -49,6 +52,7 @@ bool config::read(int argc, char** argv) {
                              "statistics to use"};
   (void) policies();
   (void) devices();
+  (void) syncnorm::read_defaults(*this);
   return true;
 }
 
