@@ -39,11 +39,16 @@ sanitize() {
   )
 }
 
-# A minute of looking for messages from other nodes that are misread.
+# A minute of looking for messages and files that are misread, each program half
+# of it.
 fuzz() {
   say "fuzzing (clang 14)"
-  build fuzz fuzz_messages
-  (cd "$root" && ctest --preset fuzz -L fuzz)
+  build fuzz fuzz
+  (
+    cd "$root"
+    SYNCNORM_FUZZ_SECONDS=${SYNCNORM_FUZZ_SECONDS:-30} \
+      ctest --preset fuzz -L fuzz
+  )
 }
 
 compile_cuda() {

@@ -180,6 +180,14 @@ TEST_CASE("gradients of different models are refused by replica") {
         == "merge_gradients: replica 1: expected 2 float32, got 3 float32");
 }
 
+TEST_CASE(
+    "a gradient in both types is refused by replica, whatever its length") {
+  auto messages = parts_of({{1, 2, 3}, {1}});
+  messages[1].message.gradient.f64 = {1, 2};
+  CHECK(message_of([&] { (void) add_gradients(messages); })
+        == "merge_gradients: replica 1: expected float32 or float64, got both");
+}
+
 TEST_CASE("numbers that are not finite reach another process bit for bit") {
   fake_group fakes; // Knows the messages.
   auto bits_after = []<class T>(T x, auto member, double value) {

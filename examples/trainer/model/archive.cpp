@@ -2,48 +2,18 @@
 
 #include "trainer/failure.hpp"
 #include "trainer/model/engine.hpp"
-#include "trainer/output/crc32c.hpp"
+#include "trainer/output/seal.hpp"
 
 #include <fmt/format.h>
 #include <torch/serialize/input-archive.h>
 #include <torch/serialize/output-archive.h>
 
 #include <sstream>
-#include <string_view>
 #include <vector>
 
 namespace syncnorm::train {
 
 namespace {
-
-constexpr std::string_view mark = "syncnorm checkpoint, crc32c ";
-constexpr std::size_t comment_size = mark.size() + 8;
-
-std::string comment_for(std::string_view archive) {
-  return fmt::format("{}{:08x}", mark, crc32c(archive));
-}
-
-/// A zip archive ends with the length of its comment, then the comment.
-/// Source: PKWARE APPNOTE.TXT, 4.3.16
-void seal(std::string& archive) {
-  archive.resize(archive.size() - 2);
-  archive += static_cast<char>(comment_size);
-  archive += '\0';
-  archive += comment_for(archive);
-}
-
-void check_seal(const std::string& content, const std::string& file) {
-  auto sealed = std::string_view{content};
-  if (sealed.size() < comment_size
-      || !sealed.substr(sealed.size() - comment_size).starts_with(mark))
-    throw failure{fmt::format("{}: expected a whole checkpoint of this "
-                              "program, found another or a damaged file",
-                              file)};
-  auto archive = sealed.substr(0, sealed.size() - comment_size);
-  if (auto expected = comment_for(archive); !sealed.ends_with(expected))
-    throw failure{fmt::format("{}: damaged: expected {}, found {}", file,
-                              expected, sealed.substr(archive.size()))};
-}
 
 torch::serialize::InputArchive open(const std::string& content,
                                     const std::string& file) {

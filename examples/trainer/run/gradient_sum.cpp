@@ -44,12 +44,19 @@ void check(parts messages, const gradient_part& expected) {
   auto text = [](const gradient_part& x) {
     return fmt::format("{} float{}", x.gradient.size(), is_narrow(x) ? 32 : 64);
   };
-  for (const auto& [id, part] : messages)
+  for (const auto& [id, part] : messages) {
+    const auto& [f32, f64] = part.gradient;
+    if (f32.size() > 0 && f64.size() > 0)
+      throw error{errc::shape_mismatch,
+                  fmt::format("merge_gradients: replica {}: expected float32 "
+                              "or float64, got both",
+                              id)};
     if (part.gradient.size() > 0 && text(part) != text(expected))
       throw error{errc::shape_mismatch,
                   fmt::format("merge_gradients: replica {}: expected {}, got "
                               "{}",
                               id, text(expected), text(part))};
+  }
 }
 
 double add_losses(parts messages) {

@@ -14,7 +14,7 @@ namespace syncnorm::train {
 /// whole batch, so the sum is the mean over the samples however they were
 /// spread.
 /// @throws syncnorm::error `shape_mismatch` if two gradients differ in length
-///         or type.
+///         or type, or one has both types.
 [[nodiscard]] gradient_part
 merge_gradients(std::span<identified<gradient_part>> messages);
 

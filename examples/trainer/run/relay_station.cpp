@@ -1,9 +1,24 @@
 #include "trainer/run/relay_station.hpp"
 
+#include "trainer/failure.hpp"
 #include "trainer/run/gradient_exchange.hpp"
 #include "trainer/run/gradient_sum.hpp"
 
+#include <algorithm>
+
 namespace syncnorm::train {
+
+namespace {
+
+/// A lineup that comes from another process may hold anything.
+void require_masters(const lineup& x) {
+  auto is_one = [](const auto& master) { return bool{master}; };
+  if (!std::ranges::all_of(x.layers, is_one, &layer_master::master)
+      || !std::ranges::all_of(x.gradients, is_one))
+    throw failure{"relays: expected a master to relay to, found none"};
+}
+
+} // namespace
 
 relay_station::~relay_station() {
   close();
@@ -11,6 +26,7 @@ relay_station::~relay_station() {
 
 lineup relay_station::open(caf::actor_system& system, const lineup& parent,
                            replica_range range) {
+  require_masters(parent);
   close();
   lineup result;
   for (const auto& [path, master] : parent.layers) {

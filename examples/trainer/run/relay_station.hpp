@@ -20,6 +20,7 @@ public:
   /// Ends the relays of before, and spawns one for each master of `parent`.
   /// @param range the replicas of this process.
   /// @returns what they follow.
+  /// @throws failure, and leaves them as they are, if `parent` lacks a master.
   lineup open(caf::actor_system& system, const lineup& parent,
               replica_range range);
 

@@ -6,6 +6,7 @@
 #include "trainer/run/error_text.hpp"
 #include "trainer/run/gradient_exchange.hpp"
 #include "trainer/run/relay_station.hpp"
+#include "trainer/run/request_check.hpp"
 #include "trainer/run/this_machine.hpp"
 
 #include "syncnorm/errors.hpp"
@@ -114,7 +115,7 @@ public:
         },
         [this](evaluate_atom, std::uint64_t begin,
                std::uint64_t end) -> caf::result<evaluation> {
-          return guarded([&] { return parts_->machine->evaluate(begin, end); });
+          return guarded([&] { return evaluate(begin, end); });
         },
         [this](hash_atom) -> caf::result<std::uint64_t> {
           return guarded([&] { return parts_->machine->hash(); });
@@ -163,8 +164,7 @@ private:
   /// As many replicas on this machine as cores have a core each, and leave it
   /// at once to the threads that carry messages: no core is left for these.
   void settle(std::size_t index, std::size_t count) {
-    if (index >= count)
-      throw failure{fmt::format("place {} of {} on a machine", index, count)};
+    require_place(index, count);
     if (!on_cpu() || parts_->place.core || parts_->place.cores.empty())
       return;
     auto own = choose_cores(count, parts_->place.cores);
@@ -184,6 +184,7 @@ private:
   }
 
   lineup lead(std::size_t replicas) {
+    require_place(0, replicas);
     parts_->place.index = 0;
     parts_->place.replicas = replicas;
     lineup result;
@@ -206,6 +207,7 @@ private:
   }
 
   void follow(const lineup& leader, std::size_t index, std::size_t replicas) {
+    require_place(index, replicas);
     parts_->place.index = index;
     parts_->place.replicas = replicas;
     parts_->machine->follow(system(), index, leader.layers);
@@ -213,7 +215,15 @@ private:
         system(), leader.gradients, index, parts_->machine->size());
   }
 
+  evaluation evaluate(std::uint64_t begin, std::uint64_t end) {
+    require_range(begin, end, parts_->data->held_out.size());
+    return parts_->machine->evaluate(begin, end);
+  }
+
   step_report step(const step_plan& plan) {
+    require_range(plan.begin, plan.end, parts_->data->training.size());
+    if (!parts_->gradients)
+      throw failure{"a step with nobody: expected to lead or follow first"};
     try {
       return try_step(plan);
     } catch (...) {

@@ -1,0 +1,120 @@
+#pragma once
+
+#include "tests/fuzz/messages.hpp"
+#include "tests/fuzz/trainer_files.hpp"
+
+#include "trainer/run/gradient_sum.hpp"
+#include "trainer/run/messages.hpp"
+#include "trainer/run/request_check.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <span>
+#include <vector>
+
+// Everything that the trainer reads and did not write itself just now: messages
+// of other processes, and files. The first byte says as what.
+
+namespace syncnorm::fuzz {
+
+/// Reads a T that may hold actors. What was read must survive being written and
+/// read again.
+template <class T>
+bool read_with_actors(std::span<const std::byte> bytes,
+                      caf::actor_system& system) {
+  T x;
+  if (!detail::deserialize(bytes, x, &system))
+    return true;
+  auto first = detail::serialize(x, &system);
+  T y;
+  return detail::deserialize(std::span<const std::byte>{first}, y, &system)
+         && detail::serialize(y, &system) == first;
+}
+
+/// The bits of a sum; a NaN's are its arithmetic's own affair.
+inline std::vector<std::uint64_t> bits_of(const train::gradient_sum& x) {
+  std::vector<std::uint64_t> result{x.finite, x.gradient.f32.size(),
+                                    x.gradient.f64.size()};
+  auto add = [&result](double value) {
+    result.push_back(value != value ? 1 : std::bit_cast<std::uint64_t>(value));
+  };
+  add(x.loss);
+  std::ranges::for_each(x.gradient.f32, add);
+  std::ranges::for_each(x.gradient.f64, add);
+  return result;
+}
+
+/// Gradients that replicas send are added or refused; a relay before some of
+/// them changes no bit.
+inline bool read_gradients(std::span<const std::byte> bytes,
+                           caf::actor_system&) {
+  std::vector<train::gradient_part> sent;
+  if (!detail::deserialize(bytes, sent) || sent.empty() || sent.size() > 64)
+    return true;
+  std::vector<identified<train::gradient_part>> flat;
+  for (auto& x : sent)
+    flat.push_back({static_cast<std::int64_t>(flat.size()), std::move(x)});
+  auto relayed = flat;
+  try {
+    auto sum = train::finish_gradients(train::merge_gradients(flat));
+    // Identifiers 0 to 7 are a node of the tree.
+    auto some = std::span{relayed}.first(std::min<std::size_t>(8, flat.size()));
+    auto first = train::merge_gradients(some);
+    relayed.erase(relayed.begin(), relayed.begin() + std::ssize(some) - 1);
+    relayed[0] = {0, std::move(first)};
+    return bits_of(train::finish_gradients(train::merge_gradients(relayed)))
+           == bits_of(sum);
+  } catch (const error& x) {
+    return x.code() == errc::shape_mismatch;
+  }
+}
+
+/// A step that a replica takes is one of its data set.
+inline bool read_step(std::span<const std::byte> bytes,
+                      caf::actor_system& system) {
+  constexpr std::uint64_t samples = 1000;
+  train::step_plan x;
+  if (detail::deserialize(bytes, x)) {
+    try {
+      train::require_range(x.begin, x.end, samples);
+      if (x.begin > x.end || x.end > samples)
+        return false;
+    } catch (const train::failure&) {
+    }
+  }
+  return read_as<train::step_plan>(bytes, system);
+}
+
+/// Each kind, in the order of the corpus' first byte.
+inline bool read_trainer(std::span<const std::byte> bytes,
+                         caf::actor_system& system) {
+  using reader = bool (*)(std::span<const std::byte>, caf::actor_system&);
+  constexpr reader readers[] = {
+      read_step,
+      read_as<train::step_report>,
+      read_as<train::gradient_part>,
+      read_as<train::gradient_sum>,
+      read_as<train::evaluation>,
+      read_with_actors<train::lineup>,
+      read_with_actors<train::application>,
+      read_with_actors<std::vector<train::process_entry>>,
+      read_gradients,
+      read_idx,
+      read_cifar10,
+      read_metrics_file,
+      read_run_state,
+      read_seal,
+      read_options,
+      read_launch,
+      read_identity,
+  };
+  if (bytes.empty())
+    return true;
+  auto kind = std::to_integer<std::size_t>(bytes[0]) % std::size(readers);
+  return readers[kind](bytes.subspan(1), system);
+}
+
+} // namespace syncnorm::fuzz

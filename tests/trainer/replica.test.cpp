@@ -1,0 +1,107 @@
+#include "trainer/run/replica.hpp"
+
+#include "trainer/scratch_folder.hpp"
+#include "trainer/test_config.hpp"
+
+#include "trainer/run/error_text.hpp"
+
+#include <doctest/doctest.h>
+
+#include <limits>
+#include <string>
+#include <utility>
+
+using namespace syncnorm;
+using namespace syncnorm::train;
+
+namespace {
+
+/// One replica, asked as another process could ask it.
+struct asked_replica {
+  caf::actor_system system{configuration()};
+  caf::scoped_actor self{system};
+  settings options;
+  replica_actor member;
+
+  asked_replica() {
+    options.model = model_kind::mlp;
+    member = spawn_replicas(system, options, {device{}},
+                            load_dataset(SYNCNORM_DIGITS))
+                 .at(0);
+  }
+
+  ~asked_replica() {
+    caf::anon_send_exit(member, caf::exit_reason::user_shutdown);
+  }
+
+  /// Why it refuses; empty if it does not.
+  template <class Result, class... Xs>
+  std::string refusal(Xs... xs) {
+    std::string why;
+    auto on_error = [&](const caf::error& x) { why = train::text_of(x); };
+    if constexpr (std::is_void_v<Result>)
+      detail::request(self, member, std::move(xs)...).receive([] {}, on_error);
+    else
+      detail::request(self, member, std::move(xs)...)
+          .receive([](const Result&) {}, on_error);
+    return why;
+  }
+
+  std::string step(std::uint64_t begin, std::uint64_t end) {
+    return refusal<step_report>(step_atom_v, step_plan{0, 1, begin, end, 0.1});
+  }
+
+  std::string follow(const lineup& leader, std::uint64_t index,
+                     std::uint64_t replicas) {
+    return refusal<void>(follow_atom_v, leader, index, replicas);
+  }
+};
+
+constexpr auto most = std::numeric_limits<std::uint64_t>::max();
+
+} // namespace
+
+TEST_CASE("a replica refuses samples that it does not have") {
+  asked_replica one;
+  REQUIRE(one.refusal<lineup>(lead_atom_v, std::uint64_t{1}).empty());
+  CHECK(one.step(0, 1438)
+        == "replica 0: expected a part of 1437 samples, found 0 to 1438");
+  CHECK(contains(one.step(9, 8), "found 9 to 8"));
+  CHECK(contains(one.step(most, 4), "expected a part of 1437 samples"));
+  auto evaluate = [&](std::uint64_t begin, std::uint64_t end) {
+    return one.refusal<evaluation>(evaluate_atom_v, begin, end);
+  };
+  CHECK(contains(evaluate(0, 361), "expected a part of 360 samples"));
+  CHECK(contains(evaluate(most - 1, most), "expected a part of 360 samples"));
+  CHECK(evaluate(359, 360).empty());
+}
+
+TEST_CASE("a replica refuses a step before it leads or follows") {
+  asked_replica one;
+  CHECK(contains(one.step(0, 64), "expected to lead or follow first"));
+  REQUIRE(one.refusal<lineup>(lead_atom_v, std::uint64_t{1}).empty());
+  CHECK(one.step(0, 64).empty());
+}
+
+TEST_CASE("a replica refuses a place that there is not") {
+  asked_replica one;
+  auto lead = [&](std::uint64_t replicas) {
+    return one.refusal<lineup>(lead_atom_v, replicas);
+  };
+  CHECK(contains(lead(0), "found number 0 of 0"));
+  CHECK(contains(lead(most), "expected a place among at most 1048576"));
+  CHECK(contains(one.follow({}, 2, 2), "found number 2 of 2"));
+  CHECK(contains(one.refusal<void>(settle_atom_v, most, std::uint64_t{4}),
+                 "of 4"));
+}
+
+TEST_CASE("a replica refuses masters that are none") {
+  asked_replica one;
+  lineup none;
+  none.layers = {{"norm1", {}}, {"norm2", {}}};
+  none.gradients.resize(1);
+  CHECK_FALSE(one.follow(none, 1, 2).empty());
+  CHECK(contains(one.refusal<lineup>(relay_atom_v, none, std::uint64_t{1},
+                                     std::uint64_t{2}),
+                 "expected a master to relay to"));
+}
