@@ -21,8 +21,33 @@ namespace {
 
 using message = identified<batch_norm_message>;
 
+[[noreturn]] void refuse(errc code, std::int64_t identifier,
+                         const std::string& text) {
+  throw error{code, fmt::format("replica {} sent {}", identifier, text)};
+}
+
 [[noreturn]] void refuse(errc code, const message& x, const std::string& text) {
-  throw error{code, fmt::format("replica {} sent {}", x.identifier, text)};
+  refuse(code, x.identifier, text);
+}
+
+// -- batches that share a message ---------------------------------------------
+
+std::size_t batches_of(const batch_norm_message& x) {
+  return x.more.size() + 1;
+}
+
+std::int64_t& count_of(batch_norm_message& x, std::size_t batch) {
+  return batch == 0 ? x.count : x.more[batch - 1];
+}
+
+std::int64_t count_of(const batch_norm_message& x, std::size_t batch) {
+  return batch == 0 ? x.count : x.more[batch - 1];
+}
+
+/// Mean and M2 of that batch; null if the message has no values.
+const double* values_of(const batch_norm_message& x, std::size_t batch) {
+  const auto* all = x.values.data();
+  return all == nullptr ? nullptr : all + 2 * std::size_t(x.channels) * batch;
 }
 
 // -- arguments ----------------------------------------------------------------
@@ -35,9 +60,10 @@ void require_known(const message& x) {
     refuse(errc::malformed_message, x, fmt::format("dtype {}", m.type.code));
   if (m.channels < 1 || std::uint64_t(m.channels) > double_array::max_size / 2)
     refuse(errc::malformed_message, x, fmt::format("{} channels", m.channels));
-  if (m.count < 0)
-    refuse(errc::malformed_message, x,
-           fmt::format("a count of {} elements", m.count));
+  for (std::size_t i = 0; i < batches_of(m); ++i)
+    if (count_of(m, i) < 0)
+      refuse(errc::malformed_message, x,
+             fmt::format("a count of {} elements", count_of(m, i)));
   if (m.values.on_device()
       && m.values.array().type() != statistics_type(m.type))
     refuse(errc::dtype_mismatch, x,
@@ -45,17 +71,18 @@ void require_known(const message& x) {
                        to_string(m.values.array().type()), to_string(m.type)));
   if (m.resend)
     return;
-  auto expected = 2 * std::size_t(m.channels);
-  if (m.values.size() != expected && (m.count != 0 || m.values.size() != 0))
+  auto expected = 2 * std::size_t(m.channels) * batches_of(m);
+  auto nothing = m.values.size() == 0 && m.count == 0 && m.more.empty();
+  if (m.values.size() != expected && !nothing)
     refuse(errc::malformed_message, x,
-           fmt::format("{} values for {} channels, expected {}",
-                       m.values.size(), m.channels, expected));
+           fmt::format("{} values for {} channels in {} batches, expected {}",
+                       m.values.size(), m.channels, batches_of(m), expected));
   if (!m.more.empty()
       && (m.mode != round_mode::forward || m.values.on_device()))
     refuse(errc::invalid_argument, x,
            fmt::format("{} batches in one message; only forward passes in host "
                        "memory can share one",
-                       m.more.size() + 1));
+                       batches_of(m)));
 }
 
 void require_agreement(const message& owner, const message& x) {
@@ -84,18 +111,16 @@ void require_agreement(const message& owner, const message& x) {
     refuse(errc::invalid_argument, x,
            fmt::format("{} batches in one message, replica {} {}; all replicas "
                        "must be asked for the same ones together",
-                       b.more.size() + 1, owner.identifier, a.more.size() + 1));
+                       batches_of(b), owner.identifier, batches_of(a)));
 }
 
 /// `total` is what all messages were merged into, with the owner's update.
-void require_update(std::int64_t identifier, const batch_norm_message& total) {
-  const message owner{identifier, total};
+void require_update(std::int64_t owner, const batch_norm_message& total) {
   const auto& update = total.update;
-  auto count = total.count;
   if (update.mode.code > static_cast<std::uint8_t>(eps_mode::clamp))
     refuse(errc::malformed_message, owner,
            fmt::format("eps mode {}", update.mode.code));
-  auto expected = 2 * std::size_t(owner.message.channels);
+  auto expected = 2 * std::size_t(total.channels);
   if (update.running.size() != 0 && update.running.size() != expected)
     refuse(errc::malformed_message, owner,
            fmt::format("{} running statistics, expected {} or none",
@@ -107,134 +132,175 @@ void require_update(std::int64_t identifier, const batch_norm_message& total) {
            "running statistics and values in memory of different devices");
   if (update.online && update.running.on_device())
     refuse(errc::device_mismatch, owner, "online statistics on a device");
-  auto limit = std::numeric_limits<std::int64_t>::max();
-  if (update.num_batches_tracked < 0 || update.num_batches_tracked == limit)
-    refuse(errc::malformed_message, owner,
-           fmt::format("{} batches tracked", update.num_batches_tracked));
   if (update.online && update.running.size() != expected)
     refuse(errc::malformed_message, owner,
            fmt::format("{} online statistics, expected {}",
                        update.running.size(), expected));
-  if (update.num_elements_tracked < 0
-      || update.num_elements_tracked > limit - count)
-    refuse(errc::malformed_message, owner,
-           fmt::format("{} elements tracked before {} more",
-                       update.num_elements_tracked, count));
 }
 
-std::int64_t total_count(std::span<const message> messages) {
+/// `batch` elements a channel shall be merged into what `update` has seen.
+void require_counters(std::int64_t owner, const statistics_update& update,
+                      std::int64_t batch) {
+  auto limit = std::numeric_limits<std::int64_t>::max();
+  if (update.num_batches_tracked < 0 || update.num_batches_tracked == limit)
+    refuse(errc::malformed_message, owner,
+           fmt::format("{} batches tracked", update.num_batches_tracked));
+  if (update.num_elements_tracked < 0
+      || update.num_elements_tracked > limit - batch)
+    refuse(errc::malformed_message, owner,
+           fmt::format("{} elements tracked before {} more",
+                       update.num_elements_tracked, batch));
+}
+
+std::int64_t total_count(std::span<const message> messages, std::size_t batch) {
   std::int64_t total = 0;
   for (const auto& x : messages) {
-    if (x.message.count > std::numeric_limits<std::int64_t>::max() - total)
+    auto count = count_of(x.message, batch);
+    if (count > std::numeric_limits<std::int64_t>::max() - total)
       refuse(errc::malformed_message, x,
-             fmt::format("a count of {} elements, too many in all",
-                         x.message.count));
-    total += x.message.count;
+             fmt::format("a count of {} elements, too many in all", count));
+    total += count;
   }
   return total;
 }
 
 // -- forward ------------------------------------------------------------------
 
-/// Mean and M2 of `messages`, whose places in the tree are those of
-/// `merge_moments`.
-double_array merge_row(std::span<const message> messages, std::int64_t count) {
-  auto channels = messages[0].message.channels;
-  std::vector<double> result(2 * std::size_t(channels));
-  // Stands in for the values of replicas without any: a part keeps its place in
-  // the tree.
-  std::vector<double> nothing;
-  std::vector<const_moments_view> parts;
-  for (const auto& x : messages) {
-    const auto* values = x.message.values.data();
-    if (values == nullptr) {
-      nothing.resize(result.size());
-      values = nothing.data();
+/// Mean and M2 of all elements of one of the batches of several messages.
+class batch_merger {
+public:
+  explicit batch_merger(std::int64_t channels)
+      : channels_{channels},
+        nothing_(2 * std::size_t(channels)) {}
+
+  /// Writes them to `out`, which has zeros.
+  void merge(std::span<const message> messages, std::size_t batch,
+             double* out) {
+    if (detail::is_row(messages))
+      return merge_row(messages, batch, out);
+    auto left = detail::split_of(messages);
+    std::array halves{messages.first(left), messages.subspan(left)};
+    std::vector<double> values(halves.size() * nothing_.size());
+    std::vector<const_moments_view> parts;
+    for (std::size_t i = 0; i < halves.size(); ++i) {
+      auto* half = values.data() + i * nothing_.size();
+      merge(halves[i], batch, half);
+      parts.push_back(view_of(total_count(halves[i], batch), half));
     }
-    parts.push_back({x.message.count,
-                     values,
-                     values + channels,
-                     channels,
-                     dtype::float64,
-                     {}});
+    merge_parts(parts, out);
   }
-  moments_view out{count,    result.data(),  result.data() + channels,
-                   channels, dtype::float64, {}};
-  merge_moments({}, parts, out);
-  return double_array{std::move(result)};
+
+private:
+  /// The places of `messages` in the tree are those of `merge_moments`.
+  void merge_row(std::span<const message> messages, std::size_t batch,
+                 double* out) {
+    parts_.clear();
+    for (const auto& x : messages) {
+      // A part without values keeps its place in the tree.
+      const auto* values = values_of(x.message, batch);
+      parts_.push_back(view_of(count_of(x.message, batch),
+                               values != nullptr ? values : nothing_.data()));
+    }
+    merge_parts(parts_, out);
+  }
+
+  void merge_parts(std::span<const const_moments_view> parts, double* out) {
+    moments_view total{0, out, out + channels_, channels_, dtype::float64, {}};
+    merge_moments({}, parts, total);
+  }
+
+  [[nodiscard]] const_moments_view view_of(std::int64_t count,
+                                           const double* values) const {
+    return {count, values, values + channels_, channels_, dtype::float64, {}};
+  }
+
+  std::int64_t channels_;
+  std::vector<double> nothing_;
+  std::vector<const_moments_view> parts_;
+};
+
+/// Merges all batches of `messages` into `result`, which has the first
+/// message's other fields.
+void merge_batches(std::span<const message> messages,
+                   batch_norm_message& result) {
+  auto some = false;
+  for (std::size_t i = 0; i < batches_of(result); ++i) {
+    count_of(result, i) = total_count(messages, i);
+    some = some || count_of(result, i) != 0;
+  }
+  result.values = {};
+  if (!some && result.more.empty())
+    return;
+  auto size = 2 * std::size_t(result.channels);
+  std::vector<double> values(size * batches_of(result));
+  batch_merger merger{result.channels};
+  for (std::size_t i = 0; i < batches_of(result); ++i)
+    if (count_of(result, i) != 0)
+      merger.merge(messages, i, values.data() + i * size);
+  result.values = double_array{std::move(values)};
 }
 
-/// Mean and M2 of all elements of `messages`.
-double_array merge_all(std::span<const message> messages, std::int64_t count) {
-  if (count == 0)
-    return {};
-  if (detail::is_row(messages))
-    return merge_row(messages, count);
-  auto left = detail::split_of(messages);
-  std::array<message, 2> halves;
-  for (auto& x : halves) {
-    auto some =
-        &x == halves.data() ? messages.first(left) : messages.subspan(left);
-    x.message.channels = messages[0].message.channels;
-    x.message.count = total_count(some);
-    x.message.values = merge_all(some, x.message.count);
-  }
-  return merge_row(halves, count);
-}
-
-/// The reply to what all messages were merged into.
-batch_norm_reply finish_forward(const batch_norm_message& total) {
-  const auto& update = total.update;
-  auto channels = total.channels;
-  auto count = total.count;
-  std::vector<double> values(total.values.begin(), total.values.end());
-  values.resize(2 * std::size_t(channels));
-  auto* mean = values.data();
-  auto* inv_std = mean + channels;
-  std::vector<double> running(update.running.begin(), update.running.end());
-  auto batches = detail::batches_after(update, count);
-  auto options = detail::finalize_options_of(update, batches);
-  running_view view;
+/// Turns the moments at `values` into mean and inv_std, and learns from them.
+void finish_batch(std::int64_t count, statistics_update& update,
+                  std::span<double> running, double* values,
+                  std::int64_t channels) {
+  update.num_batches_tracked = detail::batches_after(update, count);
+  running_view learned;
   if (!running.empty())
-    view = {running.data(), running.data() + channels};
-  finalize_moments({}, {count, mean, inv_std, channels, dtype::float64, {}},
-                   options, mean, inv_std, view);
-  return {count,
-          double_array{std::move(values)},
-          double_array{std::move(running)},
-          batches,
-          false,
-          {}};
+    learned = {running.data(), running.data() + channels};
+  finalize_moments(
+      {}, {count, values, values + channels, channels, dtype::float64, {}},
+      detail::finalize_options_of(update, update.num_batches_tracked), values,
+      values + channels, learned);
 }
 
-/// As `finish_forward`, with the moments of all batches before as one part
+/// As `finish_batch`, with the moments `seen` of all batches before as one part
 /// more.
-batch_norm_reply finish_online(const batch_norm_message& batch) {
-  const auto& update = batch.update;
-  auto channels = batch.channels;
-  std::vector<double> seen(update.running.begin(), update.running.end());
+void finish_online(std::int64_t count, statistics_update& update,
+                   std::span<double> seen, double* values,
+                   std::int64_t channels) {
   moments_view total{update.num_elements_tracked,
                      seen.data(),
                      seen.data() + channels,
                      channels,
                      dtype::float64,
                      {}};
-  if (batch.count != 0) {
-    const auto* more = batch.values.data();
+  if (count != 0) {
     std::array<const_moments_view, 2> parts{
-        total, const_moments_view{batch.count, more, more + channels, channels,
+        total, const_moments_view{count, values, values + channels, channels,
                                   dtype::float64, device{}}};
     merge_moments({}, parts, total);
+    ++update.num_batches_tracked;
   }
-  std::vector<double> values(2 * std::size_t(channels));
-  finalize_moments({}, total, {.eps = update.eps, .mode = update.mode},
-                   values.data(), values.data() + channels, {});
+  update.num_elements_tracked = total.count;
+  finalize_moments({}, total, {.eps = update.eps, .mode = update.mode}, values,
+                   values + channels, {});
+}
+
+/// The reply to what all messages were merged into: one batch after the other.
+batch_norm_reply finish_forward(std::int64_t owner, batch_norm_message total) {
+  auto size = 2 * std::size_t(total.channels);
+  std::vector<double> values(total.values.begin(), total.values.end());
+  values.resize(size * batches_of(total));
+  auto& update = total.update;
+  std::vector<double> running(update.running.begin(), update.running.end());
+  for (std::size_t i = 0; i < batches_of(total); ++i) {
+    auto& count = count_of(total, i);
+    auto* at = values.data() + i * size;
+    require_counters(owner, update, count);
+    if (update.online) {
+      finish_online(count, update, running, at, total.channels);
+      count = update.num_elements_tracked;
+    } else {
+      finish_batch(count, update, running, at, total.channels);
+    }
+  }
   return {total.count,
           double_array{std::move(values)},
-          double_array{std::move(seen)},
-          update.num_batches_tracked + (batch.count != 0 ? 1 : 0),
+          double_array{std::move(running)},
+          update.num_batches_tracked,
           false,
-          {}};
+          std::move(total.more)};
 }
 
 // -- backward -----------------------------------------------------------------
@@ -259,51 +325,6 @@ batch_norm_reply finish_backward(batch_norm_message total) {
     total.values =
         double_array{std::vector<double>(2 * std::size_t(total.channels))};
   return {total.count, std::move(total.values), {}, 0, false, {}};
-}
-
-// -- batches behind the first -------------------------------------------------
-
-/// The batch behind the first that stands at `i` in all `messages`, merged.
-batch_norm_part merge_part(std::span<const message> messages, std::size_t i) {
-  std::vector<message> parts;
-  parts.reserve(messages.size());
-  for (const auto& [identifier, x] : messages) {
-    auto& part = parts.emplace_back();
-    part.identifier = identifier;
-    part.message.type = x.type;
-    part.message.channels = x.channels;
-    part.message.count = x.more[i].count;
-    part.message.values = x.more[i].values;
-    require_known(part);
-  }
-  auto count = total_count(parts);
-  return {count, merge_all(parts, count)};
-}
-
-batch_norm_reply finish_host(const batch_norm_message& total) {
-  return total.update.online ? finish_online(total) : finish_forward(total);
-}
-
-/// As `finish_host`, one batch after the other.
-batch_norm_reply finish_parts(std::int64_t identifier,
-                              batch_norm_message total) {
-  auto parts = std::exchange(total.more, {});
-  auto result = finish_host(total);
-  for (auto& part : parts) {
-    total.count = part.count;
-    total.values = std::move(part.values);
-    total.update.running = std::move(result.running);
-    total.update.num_batches_tracked = result.num_batches_tracked;
-    if (total.update.online)
-      total.update.num_elements_tracked =
-          result.more.empty() ? result.count : result.more.back().count;
-    require_update(identifier, total);
-    auto next = finish_host(total);
-    result.more.push_back({next.count, std::move(next.values)});
-    result.running = std::move(next.running);
-    result.num_batches_tracked = next.num_batches_tracked;
-  }
-  return result;
 }
 
 // -- where the messages are ---------------------------------------------------
@@ -355,7 +376,7 @@ batch_norm_message merge_messages(std::span<const message> messages,
   if (messages.size() == 1)
     return first;
   auto result = first;
-  result.count = total_count(messages);
+  result.count = total_count(messages, 0);
   result.resend = is_mixed(messages);
   if (result.resend) {
     result.count = 0;
@@ -365,12 +386,10 @@ batch_norm_message merge_messages(std::span<const message> messages,
   } else if (first.values.on_device()) {
     result.values = detail::merge_on_device(messages, on);
   } else if (first.mode == round_mode::forward) {
-    result.values = merge_all(messages, result.count);
+    merge_batches(messages, result);
   } else {
     result.values = add_all(messages);
   }
-  for (std::size_t i = 0; i < result.more.size(); ++i)
-    result.more[i] = merge_part(messages, i);
   return result;
 }
 
@@ -380,13 +399,15 @@ batch_norm_reply merge_round(std::span<const message> messages,
   if (total.resend)
     return ask_to_resend();
   auto forward = total.mode == round_mode::forward;
+  auto owner = messages[0].identifier;
   if (forward)
-    require_update(messages[0].identifier, total);
-  if (total.values.on_device())
-    return detail::finish_on_device(total, on);
-  if (!forward)
-    return finish_backward(std::move(total));
-  return finish_parts(messages[0].identifier, std::move(total));
+    require_update(owner, total);
+  if (!total.values.on_device())
+    return forward ? finish_forward(owner, std::move(total))
+                   : finish_backward(std::move(total));
+  if (forward)
+    require_counters(owner, total.update, total.count);
+  return detail::finish_on_device(total, on);
 }
 
 sync_reduction<batch_norm_message, batch_norm_reply>

@@ -130,7 +130,7 @@ void batch_norm_replica::take_over(const batch_norm_reply& reply) {
   spread.assign(running.last(channels()));
   if (options_.online)
     num_elements_tracked_ =
-        reply.more.empty() ? reply.count : reply.more.back().count;
+        reply.more.empty() ? reply.count : reply.more.back();
 }
 
 // -- arguments ----------------------------------------------------------------
@@ -220,7 +220,7 @@ batch_norm_message batch_norm_replica::measure(const const_tensor_view& x) {
   if (device_)
     message.values = device_->moments(x, message.count);
   else
-    message.values = moments_on_host(x, message.count);
+    measure_on_host({&x, 1}, message);
   return message;
 }
 
@@ -235,12 +235,12 @@ batch_norm_replica::measure(std::span<const const_tensor_view> xs) {
                             xs.size())};
   for (const auto& x : xs)
     require("forward", "x", x);
-  auto message = measure(xs[0]);
-  message.more.reserve(xs.size() - 1);
-  for (const auto& x : xs.subspan(1)) {
-    auto& part = message.more.emplace_back();
-    part.values = moments_on_host(x, part.count);
-  }
+  if (device_)
+    return measure(xs[0]);
+  batch_norm_message message;
+  message.type = options_.type;
+  message.channels = options_.channels;
+  measure_on_host(xs, message);
   return message;
 }
 
@@ -248,18 +248,23 @@ void batch_norm_replica::add_update(batch_norm_message& message) const {
   message.update = make_update();
 }
 
-double_array batch_norm_replica::moments_on_host(const const_tensor_view& x,
-                                                 std::int64_t& count) {
-  std::vector<double> values(2 * channels());
-  moments_view out{0,
-                   values.data(),
-                   values.data() + channels(),
-                   options_.channels,
-                   dtype::float64,
-                   options_.where};
-  batch_moments(run(), x, out, scratch(batch_moments_workspace(x.layout())));
-  count = out.count;
-  return double_array{std::move(values)};
+void batch_norm_replica::measure_on_host(std::span<const const_tensor_view> xs,
+                                         batch_norm_message& message) {
+  std::vector<double> values(2 * channels() * xs.size());
+  message.more.resize(xs.size() - 1);
+  for (std::size_t i = 0; i < xs.size(); ++i) {
+    auto* mean = values.data() + 2 * channels() * i;
+    moments_view out{0,
+                     mean,
+                     mean + channels(),
+                     options_.channels,
+                     dtype::float64,
+                     options_.where};
+    batch_moments(run(), xs[i], out,
+                  scratch(batch_moments_workspace(xs[i].layout())));
+    (i == 0 ? message.count : message.more[i - 1]) = out.count;
+  }
+  message.values = double_array{std::move(values)};
 }
 
 batch_norm_tape batch_norm_replica::end_forward(const batch_norm_reply& reply,
@@ -270,43 +275,44 @@ batch_norm_tape batch_norm_replica::end_forward(const batch_norm_reply& reply,
   return tape;
 }
 
-batch_norm_tape batch_norm_replica::tape_of(std::int64_t count,
-                                            const channel_payload& values) {
-  batch_norm_tape tape;
+void batch_norm_replica::write_tape(batch_norm_tape& tape, std::int64_t count,
+                                    std::span<const double> values) const {
   tape.source_ = options_.online ? batch_norm_tape::source::running
                                  : batch_norm_tape::source::all_replicas;
   tape.count_ = count;
-  if (device_) {
-    tape.on_device_ = device_->receive(values);
-  } else {
-    tape.mean_ = {options_.type, channels()};
-    tape.inv_std_ = {options_.type, channels()};
-    tape.mean_.assign(values.view().first(channels()));
-    tape.inv_std_.assign(values.view().last(channels()));
-  }
-  return tape;
+  for (auto* x : {&tape.mean_, &tape.inv_std_})
+    if (x->size() != channels())
+      *x = {options_.type, channels()};
+  tape.mean_.assign(values.first(channels()));
+  tape.inv_std_.assign(values.last(channels()));
 }
 
 batch_norm_tape batch_norm_replica::accept(const batch_norm_reply& reply) {
-  auto tape = tape_of(reply.count, reply.values);
-  take_over(reply);
-  device_is_newer_ = true;
+  batch_norm_tape tape;
+  accept(reply, {&tape, 1});
   return tape;
 }
 
-std::vector<batch_norm_tape>
-batch_norm_replica::accept(const batch_norm_reply& reply, std::size_t batches) {
-  if (reply.more.size() + 1 != batches)
+void batch_norm_replica::accept(const batch_norm_reply& reply,
+                                std::span<batch_norm_tape> tapes) {
+  auto size = 2 * channels();
+  auto whole = device_ || reply.values.size() == size * tapes.size();
+  if (reply.more.size() + 1 != tapes.size() || !whole)
     throw error{errc::malformed_message,
                 fmt::format("layer {}: forward: expected the statistics of {} "
-                            "batches, got those of {}",
-                            options_.name, batches, reply.more.size() + 1)};
-  std::vector<batch_norm_tape> result;
-  result.reserve(batches);
-  result.push_back(accept(reply));
-  for (const auto& x : reply.more)
-    result.push_back(tape_of(x.count, x.values));
-  return result;
+                            "batches, got {} values of {}",
+                            options_.name, tapes.size(), reply.values.size(),
+                            reply.more.size() + 1)};
+  if (device_) {
+    tapes[0].source_ = batch_norm_tape::source::all_replicas;
+    tapes[0].count_ = reply.count;
+    tapes[0].on_device_ = device_->receive(reply.values);
+  }
+  for (std::size_t i = 0; i < tapes.size() && !device_; ++i)
+    write_tape(tapes[i], i == 0 ? reply.count : reply.more[i - 1],
+               reply.values.view().subspan(i * size, size));
+  take_over(reply);
+  device_is_newer_ = true;
 }
 
 void batch_norm_replica::apply(const batch_norm_tape& tape,

@@ -218,7 +218,9 @@ void batch_norm_slave::forward_alone(forward_job& x) {
 void batch_norm_slave::end_forward(const job_ptr& at,
                                    const batch_norm_reply& reply) {
   auto& x = std::get<forward_job>(*at);
-  x.tapes = replica_->accept(reply, x.xs.size());
+  x.tapes = std::exchange(used_tapes_, {});
+  x.tapes.resize(x.xs.size());
+  replica_->accept(reply, x.tapes);
   start_ahead();
   for (std::size_t i = 0; i < x.xs.size(); ++i)
     replica_->apply(x.tapes[i], x.xs[i].view(), x.ys[i].view());
@@ -244,6 +246,8 @@ void batch_norm_slave::answer(forward_job& x, bool trains) {
   for (std::size_t i = 0; trains && i < x.xs.size(); ++i)
     kept_.emplace(++last_ticket_,
                   kept{std::move(x.xs[i]), std::move(x.tapes[i])});
+  if (!trains && !on_device())
+    used_tapes_ = std::move(x.tapes);
   x.xs.clear();
   if (auto* one = std::get_if<0>(&x.promise)) {
     one->deliver(x.ys[0].share(), ticket);

@@ -104,23 +104,6 @@ auto inspect(Inspector& f, statistics_update& x) {
       detail::field("num_elements_tracked", x.num_elements_tracked));
 }
 
-/// A batch more, of those that share a message: as `count` and `values` of the
-/// message itself.
-struct batch_norm_part {
-  /// Elements of each channel.
-  std::int64_t count = 0;
-  /// 2 * C elements.
-  channel_payload values;
-};
-
-/// For CAF's serializers.
-template <class Inspector>
-auto inspect(Inspector& f, batch_norm_part& x) {
-  return detail::inspect_object(f, x, "syncnorm::batch_norm_part",
-                                detail::field("count", x.count),
-                                detail::field("values", x.values));
-}
-
 /// What a replica sends into a round. Mode, type, channels and call must be the
 /// same for all.
 struct batch_norm_message {
@@ -137,16 +120,17 @@ struct batch_norm_message {
   std::uint64_t call = 0;
   /// 2 * C elements. Forward: means, then M2. Backward: sum(dy), then
   /// sum(dy * (x - mean)), which is 0 for a channel whose variance
-  /// `eps_mode::clamp` has clamped. May be empty where `count` is 0.
+  /// `eps_mode::clamp` has clamped. May be empty where `count` is 0. Of batches
+  /// that share the message, those of all, one behind the other.
   channel_payload values;
   /// Forward, copy 0's only.
   statistics_update update;
   /// This stands for messages of which some are on devices and others in host
   /// memory, or on devices of another node: nothing was merged.
   bool resend = false;
-  /// Forward, in host memory: the batches behind the first, each of which gets
-  /// statistics of its own; as many for all replicas.
-  std::vector<batch_norm_part> more;
+  /// Forward, in host memory: `count` of the batches behind the first, each of
+  /// which gets statistics of its own; as many for all replicas.
+  std::vector<std::int64_t> more;
 };
 
 namespace detail {
@@ -188,7 +172,7 @@ struct batch_norm_reply {
   std::int64_t count = 0;
   /// 2 * C elements. Forward: mean, then inv_std, of the whole batch, or of
   /// all elements so far. Backward: sum(dy), then sum(dy * (x - mean)), over
-  /// the whole batch.
+  /// the whole batch. Of batches that share the reply, those of all.
   channel_payload values;
   /// Forward: the running statistics with this batch, as in
   /// `statistics_update`. A replica that keeps its own takes them over.
@@ -199,9 +183,9 @@ struct batch_norm_reply {
   /// was merged, and every replica shall send its message again, and all later
   /// ones, in host memory.
   bool resend = false;
-  /// `count` and `values` of the batches behind the first. The running
-  /// statistics are those after the last.
-  std::vector<batch_norm_part> more;
+  /// `count` of the batches behind the first. The running statistics are those
+  /// after the last.
+  std::vector<std::int64_t> more;
 };
 
 /// For CAF's serializers.

@@ -185,11 +185,11 @@ public:
   /// ...
   [[nodiscard]] batch_norm_tape accept(const batch_norm_reply& reply);
 
-  /// The same for several batches: a tape each.
-  /// @param batches how many have been measured.
+  /// The same for several batches: sets a tape each.
+  /// @param tapes as many as have been measured; the memory of used ones is
+  ///              used again.
   /// @throws error `malformed_message` for a reply to another number.
-  [[nodiscard]] std::vector<batch_norm_tape>
-  accept(const batch_norm_reply& reply, std::size_t batches);
+  void accept(const batch_norm_reply& reply, std::span<batch_norm_tape> tapes);
 
   /// ... and y, for the x that was measured.
   void apply(const batch_norm_tape& tape, const const_tensor_view& x,
@@ -239,12 +239,12 @@ private:
 
   [[nodiscard]] statistics_update make_update() const;
   void take_over(const batch_norm_reply& reply);
-  [[nodiscard]] batch_norm_tape tape_of(std::int64_t count,
-                                        const channel_payload& values);
+  void write_tape(batch_norm_tape& tape, std::int64_t count,
+                  std::span<const double> values) const;
   [[nodiscard]] batch_norm_tape running_tape();
   [[nodiscard]] batch_norm_tape learn_alone(const const_tensor_view& x);
-  [[nodiscard]] double_array moments_on_host(const const_tensor_view& x,
-                                             std::int64_t& count);
+  void measure_on_host(std::span<const const_tensor_view> xs,
+                       batch_norm_message& message);
   [[nodiscard]] double_array sums_on_host(const const_tensor_view& x,
                                           const const_tensor_view& dy,
                                           const batch_norm_tape& tape);

@@ -22,10 +22,9 @@ std::vector<bytes> good_messages(caf::actor_system& system) {
   batch_norm_message message;
   message.channels = 2;
   message.count = 3;
-  message.values = {1, 2, 3, 4};
+  message.values = {1, 2, 3, 4, 5, 6, 7, 8};
   message.update.running = {0, 0, 1, 1};
-  message.more.resize(1);
-  message.more[0] = {5, {5, 6, 7, 8}};
+  message.more.push_back(5);
   tensor_memory memory{make_layout(dtype::float32, std::array{2L, 3L, 4L},
                                    memory_format::channels_first)};
   std::vector<bytes> bodies{
@@ -36,7 +35,7 @@ std::vector<bytes> good_messages(caf::actor_system& system) {
       detail::serialize(slave_ticket{{1, 2, 3, 4}, caf::timespan{5}, true}),
       detail::serialize(message),
       detail::serialize(
-          batch_norm_reply{3, {1, 2, 3, 4}, {}, 1, false, message.more}),
+          batch_norm_reply{3, message.values, {}, 1, false, message.more}),
       detail::serialize(message.update),
       detail::serialize(errc::stale),
       detail::serialize(detail::wrap_parts<double_array>(

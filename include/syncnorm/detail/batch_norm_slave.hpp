@@ -167,6 +167,8 @@ private:
   std::optional<slave_pipe<batch_norm_message, batch_norm_reply>> pipe_;
 
   tensor_pool pool_;
+  /// Of passes that are done, for their memory.
+  std::vector<batch_norm_tape> used_tapes_;
   std::deque<job_ptr> jobs_;
   /// The pass that waits for the other copies, what it has sent, and what is to
   /// be done with the reply.
