@@ -23,12 +23,14 @@ double seconds_of(const candidate& one) {
   return std::chrono::duration<double>(clock::now() - start).count();
 }
 
-timing summarize(std::vector<double> seconds) {
+timing summarize(std::vector<double> rounds) {
+  auto seconds = rounds;
   std::ranges::sort(seconds);
   auto at = [&](double share) {
     return seconds[std::size_t(share * double(seconds.size() - 1) + 0.5)];
   };
-  return {at(0.5), seconds.front(), (at(0.75) - at(0.25)) / at(0.5)};
+  return {at(0.5), seconds.front(), (at(0.75) - at(0.25)) / at(0.5),
+          std::move(rounds)};
 }
 
 std::string cpu_name() {
@@ -77,6 +79,13 @@ std::vector<timing> time_in_turn(const std::vector<candidate>& candidates,
   for (auto& one : seconds)
     result.push_back(summarize(std::move(one)));
   return result;
+}
+
+double median_ratio(const timing& a, const timing& b) {
+  std::vector<double> ratios;
+  for (std::size_t i = 0; i < a.rounds.size(); ++i)
+    ratios.push_back(a.rounds[i] / b.rounds[i]);
+  return summarize(std::move(ratios)).median;
 }
 
 row at_least(double goal, std::string name, double ours, double theirs,

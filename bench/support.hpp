@@ -26,6 +26,8 @@ struct timing {
   double minimum = 0;
   /// (third quartile - first quartile) / median
   double spread = 0;
+  /// Of each round, in their order.
+  std::vector<double> rounds = {};
 };
 
 /// Runs each candidate once to warm up and then `rounds` times, in an order
@@ -34,6 +36,10 @@ struct timing {
 /// left there.
 [[nodiscard]] std::vector<timing>
 time_in_turn(const std::vector<candidate>& candidates, int rounds);
+
+/// The median of a's time divided by b's of the same round: what slows the
+/// machine down for a while, slows both.
+[[nodiscard]] double median_ratio(const timing& a, const timing& b);
 
 /// What is measured against what.
 struct row {
