@@ -4,9 +4,13 @@
 // answer. All contestants in one process, in turn; before they are timed, what
 // they make is compared.
 //
-// "64 KiB a batch" is all of it: each of R slaves has 1 / R, which is named
-// too. Slaves are asked in two ways: one batch a message, with CAF's workers as
-// they are; and several batches together, with workers that poll.
+// "A core": R slaves have R of CAF's workers, so R cores, for everything: their
+// own work, the master's, and that of the actor that sends batches and takes
+// results. Batches are scattered. First each slave gets what the loop gets, 64
+// KiB a batch and so on; then all slaves together get it, a part each.
+//
+// Slaves are asked in two ways: one batch a message, with CAF's workers as they
+// are; and several batches together, with workers that poll.
 
 #include "bench/collective/message_types.hpp"
 #include "bench/support.hpp"
@@ -39,9 +43,12 @@ constexpr std::size_t different_batches = 16;
 constexpr std::size_t polls = 20'000;
 
 struct bench_config : caf::actor_system_config {
-  bench_config() {
+  explicit bench_config(std::size_t workers) {
     detail::add_types<caf::id_block::syncnorm, caf::id_block::syncnorm_bench>(
         *this);
+    set(detail::caf_line == 0 ? "scheduler.max-threads"
+                              : "caf.scheduler.max-threads",
+        workers);
   }
 };
 
@@ -52,20 +59,24 @@ struct manner {
   std::int64_t together;
   /// Messages to each actor on their way at a time.
   std::size_t window;
+  /// Whether idle workers poll.
+  bool polls;
 
   static manner one_by_one() {
-    return {"one by one", 1, 8};
+    return {"one by one", 1, 8, false};
   }
 
   /// As many as make 128 KiB for a slave, 16 at most.
   static manner grouped(std::int64_t bytes_a_slave) {
     return {"together", std::clamp<std::int64_t>(131072 / bytes_a_slave, 1, 16),
-            4};
+            4, true};
   }
 };
 
-/// An actor system for each manner.
+/// Actor systems with that many workers, one for each manner.
 struct systems {
+  explicit systems(std::size_t workers) : usual{workers}, polling{workers} {}
+
   bench_config usual;
   bench_config polling;
   caf::actor_system of_one_by_one{usual};
@@ -342,47 +353,80 @@ void check(const std::vector<float>& got, const std::vector<float>& want,
                              + " makes something else than the plain loop"};
 }
 
-void compare_throughput(systems& on, const options& given, report& out,
+/// A number of slaves, and what they run on.
+struct crew {
+  std::size_t slaves;
+  std::unique_ptr<systems> on = std::make_unique<systems>(slaves);
+};
+
+using crews = std::vector<crew>;
+
+/// A pipeline among the candidates.
+struct entry {
+  std::string name;
+  std::size_t slaves;
+  std::int64_t records;
+  std::unique_ptr<contestant> who;
+};
+
+/// A batch that all slaves of `by` together get, in both manners.
+void add_pipelines(std::vector<entry>& to, const batches& xs, const crew& by,
+                   std::int64_t kibibytes, const std::string& label) {
+  auto records = xs[0].view().shape().samples;
+  auto want = plain_loop{xs}.run(different_batches);
+  auto parts = static_cast<std::int64_t>(by.slaves);
+  for (const auto& how :
+       {manner::one_by_one(), manner::grouped(kibibytes * 1024 / parts)}) {
+    auto& system = how.polls ? by.on->of_together : by.on->of_one_by_one;
+    auto name =
+        fmt::format("pipeline R={}, {}, {}", by.slaves, label, how.name);
+    to.push_back({name, by.slaves, records,
+                  std::make_unique<slaves>(system, xs, by.slaves, how)});
+    check(to.back().who->run(different_batches), want, name);
+  }
+}
+
+/// The loop has batches of `kibibytes`. So has each slave; and then all slaves
+/// together have.
+void compare_throughput(const crews& all, const options& given, report& out,
                         std::int64_t kibibytes) {
   auto records = kibibytes * 1024 / (features * 4);
-  auto xs = make_batches(records, features);
-  // A gibibyte: over it, what CAF's sleeping workers take to wake up (up to
-  // 10 ms) does not count.
-  auto count = std::max<std::int64_t>(different_batches, 1048576 / kibibytes);
-  plain_loop loop{xs};
-  auto want = loop.run(different_batches);
-  struct entry {
-    std::string name;
-    std::size_t slaves;
-    std::unique_ptr<contestant> who;
-  };
+  // A quarter of a gibibyte a core: over it, what CAF's sleeping workers take
+  // to wake up (up to 10 ms) counts little.
+  auto count = std::max<std::int64_t>(different_batches, 262144 / kibibytes);
+  std::vector<batches> inputs;
+  for (const auto& x : all)
+    inputs.push_back(
+        make_batches(records * static_cast<std::int64_t>(x.slaves), features));
+  plain_loop loop{inputs[0]};
   std::vector<entry> ours;
-  auto add = [&](caf::actor_system& system, std::size_t r, const manner& how) {
-    ours.push_back(
-        {fmt::format("pipeline R={}, {} KiB a batch, {} a slave, {}", r,
-                     kibibytes, kibibytes / static_cast<std::int64_t>(r),
-                     how.name),
-         r, std::make_unique<slaves>(system, xs, r, how)});
-    check(ours.back().who->run(different_batches), want, ours.back().name);
-  };
-  for (auto r : slave_counts) {
-    add(on.of_one_by_one, r, manner::one_by_one());
-    auto bytes = kibibytes * 1024 / static_cast<std::int64_t>(r);
-    add(on.of_together, r, manner::grouped(bytes));
-  }
+  for (std::size_t i = 0; i < all.size(); ++i)
+    add_pipelines(ours, inputs[i], all[i],
+                  kibibytes * static_cast<std::int64_t>(all[i].slaves),
+                  fmt::format("{} KiB a slave", kibibytes));
+  for (std::size_t i = 1; i < all.size(); ++i)
+    add_pipelines(ours, inputs[0], all[i], kibibytes,
+                  fmt::format("{} KiB for all", kibibytes));
   std::vector<candidate> candidates{
       {fmt::format("pipeline/{} KiB/plain loop", kibibytes),
        [&] { (void) loop.run(count); }}};
+  // Of as many records for each slave.
+  auto batches_for = [&](const entry& x) {
+    return count * records * static_cast<std::int64_t>(x.slaves) / x.records;
+  };
   for (auto& x : ours)
-    candidates.push_back({x.name, [&] { (void) x.who->run(count); }});
+    candidates.push_back({x.name, [&] { (void) x.who->run(batches_for(x)); }});
   auto times = time_in_turn(candidates, given.rounds);
+  auto bytes = count * kibibytes * 1024;
+  out.add(candidates[0].name, times[0], bytes);
+  for (std::size_t i = 0; i < ours.size(); ++i)
+    out.add(ours[i].name, times[i + 1],
+            bytes * static_cast<std::int64_t>(ours[i].slaves));
   auto rate = [&](const timing& t) {
     return static_cast<double>(count * records) / t.median / 1e6;
   };
-  for (std::size_t i = 0; i < candidates.size(); ++i)
-    out.add(candidates[i].name, times[i], count * kibibytes * 1024);
   for (std::size_t i = 0; i < ours.size(); ++i) {
-    auto per_core = rate(times[i + 1]) / static_cast<double>(ours[i].slaves);
+    auto per_core = rate(times[i + 1]);
     auto name = ours[i].name + ", a core / plain loop";
     auto ratio = per_core / rate(times[0]);
     // More slaves than cores cannot be as fast, each.
@@ -395,43 +439,45 @@ void compare_throughput(systems& on, const options& given, report& out,
 }
 
 /// One feature and one record a slave: nothing but the way of the messages.
-void compare_actor_path(caf::actor_system& system, const options& given,
-                        report& out, const manner& how) {
+void compare_actor_path(const crew& by, caf::actor_system& system,
+                        const options& given, report& out, const manner& how) {
   constexpr std::int64_t count = 20'000;
-  for (auto r : slave_counts) {
-    auto xs = make_batches(static_cast<std::int64_t>(r), 1);
-    slaves ours{system, xs, r, how};
-    auto theirs = make_plain_actors(system, xs, r, how);
-    plain_loop loop{xs};
-    check(ours.run(different_batches), loop.run(different_batches),
-          "a pipeline");
-    auto times = time_in_turn({{"slaves", [&] { (void) ours.run(count); }},
-                               {"plain", [&] { (void) theirs->run(count); }}},
-                              given.rounds);
-    auto us = [&](const timing& t) { return t.median * 1e6 / count; };
-    auto one =
-        reported(fmt::format("pipeline R={}, {}: a batch's way through "
-                             "slave actors / plain actors",
-                             r, how.name),
-                 us(times[0]), us(times[1]), "us", us(times[0]) / us(times[1]));
-    one.goal = "<= 2 us more";
-    one.met = us(times[0]) - us(times[1]) <= 2;
-    out.add(one);
-  }
+  auto r = by.slaves;
+  auto xs = make_batches(static_cast<std::int64_t>(r), 1);
+  slaves ours{system, xs, r, how};
+  auto theirs = make_plain_actors(system, xs, r, how);
+  plain_loop loop{xs};
+  check(ours.run(different_batches), loop.run(different_batches), "a pipeline");
+  auto times = time_in_turn({{"slaves", [&] { (void) ours.run(count); }},
+                             {"plain", [&] { (void) theirs->run(count); }}},
+                            given.rounds);
+  auto us = [&](const timing& t) { return t.median * 1e6 / count; };
+  auto one =
+      reported(fmt::format("pipeline R={}, {}: a batch's way through "
+                           "slave actors / plain actors",
+                           r, how.name),
+               us(times[0]), us(times[1]), "us", us(times[0]) / us(times[1]));
+  one.goal = "<= 2 us more";
+  one.met = us(times[0]) - us(times[1]) <= 2;
+  out.add(one);
 }
 
 int run(int argc, char** argv) {
   detail::init_types<caf::id_block::syncnorm, caf::id_block::syncnorm_bench>();
   auto given = parse_options(argc, argv);
-  systems on;
+  crews all;
+  for (auto r : slave_counts)
+    all.push_back({r});
   report out{"A pipeline of slave actors, online standardization of 64 float32 "
              "features",
              given};
-  // With 64 KiB and more for each slave, too.
-  for (std::int64_t kibibytes : {64, 128, 256, 1024, 4096})
-    compare_throughput(on, given, out, kibibytes);
-  compare_actor_path(on.of_one_by_one, given, out, manner::one_by_one());
-  compare_actor_path(on.of_together, given, out, manner::grouped(8192));
+  for (std::int64_t kibibytes : {64, 256, 1024, 4096})
+    compare_throughput(all, given, out, kibibytes);
+  for (const auto& x : all) {
+    compare_actor_path(x, x.on->of_one_by_one, given, out,
+                       manner::one_by_one());
+    compare_actor_path(x, x.on->of_together, given, out, manner::grouped(8192));
+  }
   out.finish();
   return 0;
 }
