@@ -80,7 +80,11 @@ public:
         },
         [this](load_atom, const std::string&,
                const std::string&) -> caf::result<void> { return problem_(); },
-        [](ping_atom) -> caf::result<void> { return caf::unit; },
+        [](ping_atom) -> caf::result<std::string> { return std::string{}; },
+        [](open_atom) -> caf::result<std::string> { return std::string{}; },
+        [](reach_atom, const std::string&) -> caf::result<void> {
+          return caf::unit;
+        },
     };
   }
 

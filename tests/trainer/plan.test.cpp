@@ -2,6 +2,7 @@
 #include "trainer/plan/endpoint.hpp"
 #include "trainer/plan/epoch_order.hpp"
 #include "trainer/plan/launch.hpp"
+#include "trainer/plan/process_tree.hpp"
 #include "trainer/plan/schedule.hpp"
 #include "trainer/plan/settings.hpp"
 #include "trainer/plan/sgd.hpp"
@@ -244,4 +245,104 @@ TEST_CASE("launchers' variables that are no numbers are refused by name") {
 TEST_CASE("an address comes back as it was written") {
   for (const auto* text : {"localhost:1", "10.0.0.1:65535", "[::1]:0"})
     CHECK(to_string(parse_endpoint("join", text)) == text);
+}
+
+namespace {
+
+/// How many messages of a round the relay at `at`, or the masters, take in from
+/// other processes.
+std::int64_t messages_to(const process_tree& tree,
+                         std::optional<std::size_t> at) {
+  auto home = at ? tree.relays[*at].process : std::size_t{0};
+  auto from_relays = std::ranges::count_if(tree.relays, [&](const auto& x) {
+    return x.parent == at && x.process != home;
+  });
+  std::int64_t from_replicas = 0;
+  for (std::size_t i = 0; i < tree.followed.size(); ++i)
+    from_replicas += i != home && tree.followed[i] == at ? 1 : 0;
+  return from_relays + from_replicas;
+}
+
+/// Of whom the relay at `at` waits for messages: counts each replica.
+std::vector<int> replicas_below(const process_tree& tree,
+                                std::span<const std::size_t> counts,
+                                std::size_t at) {
+  std::vector<int> result(std::accumulate(counts.begin(), counts.end(), 0UL));
+  std::size_t first = 0;
+  for (std::size_t i = 0; i < counts.size(); first += counts[i++])
+    if (tree.followed[i] == at)
+      for (std::size_t j = 0; j < counts[i]; ++j)
+        ++result[first + j];
+  for (const auto& x : tree.relays)
+    if (x.parent == at)
+      for (std::int64_t j = 0; j < x.range.count; ++j)
+        ++result[static_cast<std::size_t>(x.range.first + j)];
+  return result;
+}
+
+} // namespace
+
+TEST_CASE("up to the fan-in processes are next to the masters, one message a "
+          "process") {
+  std::array<std::size_t, 4> counts{3, 1, 2, 4};
+  auto tree = plan_process_tree(counts, 4);
+  REQUIRE(tree.relays.size() == 2);
+  CHECK(tree.relays[0].process == 2);
+  CHECK(tree.relays[0].range == syncnorm::replica_range{4, 2});
+  CHECK(tree.relays[1].process == 3);
+  CHECK(tree.relays[1].range == syncnorm::replica_range{6, 4});
+  for (const auto& x : tree.relays)
+    CHECK_FALSE(x.parent);
+  CHECK_FALSE(tree.followed[1]);
+  for (std::size_t i = 0; i < 4; ++i)
+    CHECK_FALSE(tree.above(i));
+}
+
+TEST_CASE("above it they form a tree, in which every replica is waited for "
+          "once, and nobody takes in more messages than about the fan-in") {
+  for (std::size_t processes : {5U, 6U, 7U, 16U, 17U, 33U, 100U})
+    for (std::int64_t fan_in : {2, 3, 4, 16}) {
+      CAPTURE(processes);
+      CAPTURE(fan_in);
+      std::vector<std::size_t> counts;
+      for (std::size_t i = 0; i < processes; ++i)
+        counts.push_back(1 + i * i % 3);
+      auto tree = plan_process_tree(counts, fan_in);
+      CHECK(messages_to(tree, std::nullopt) <= fan_in);
+      for (std::size_t i = 0; i < tree.relays.size(); ++i) {
+        const auto& x = tree.relays[i];
+        CHECK(messages_to(tree, i) <= fan_in);
+        CHECK((!x.parent || *x.parent < i));
+        auto below = replicas_below(tree, counts, i);
+        for (std::size_t j = 0; j < below.size(); ++j) {
+          auto at = static_cast<std::int64_t>(j) - x.range.first;
+          CHECK(below[j] == (at >= 0 && at < x.range.count ? 1 : 0));
+        }
+      }
+      for (std::size_t i = 1; i < processes; ++i)
+        CHECK(tree.above(i).value_or(0) < i);
+    }
+}
+
+TEST_CASE("five processes with a fan-in of 2: the second one of each pair is "
+          "below the first, and both pairs' is below process 1") {
+  std::array<std::size_t, 5> counts{1, 1, 1, 1, 1};
+  auto tree = plan_process_tree(counts, 2);
+  REQUIRE(tree.relays.size() == 3);
+  CHECK(tree.relays[0].range == syncnorm::replica_range{1, 3});
+  CHECK(tree.relays[1].range == syncnorm::replica_range{2, 2});
+  CHECK(tree.relays[1].process == 2);
+  // It learns at once when process 2 is lost.
+  CHECK(tree.relays[2].range == syncnorm::replica_range{3, 1});
+  CHECK(tree.relays[2].process == 3);
+  std::array<std::optional<std::size_t>, 5> above{std::nullopt, std::nullopt, 1,
+                                                  2, std::nullopt};
+  for (std::size_t i = 0; i < 5; ++i)
+    CHECK(tree.above(i) == above[i]);
+}
+
+TEST_CASE("the address by which a host is reached is this machine's own") {
+  CHECK(address_towards("127.0.0.1") == "127.0.0.1");
+  CHECK(address_towards("localhost") == "127.0.0.1");
+  CHECK(address_towards("nobody.invalid").empty());
 }

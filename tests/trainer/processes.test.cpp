@@ -32,6 +32,24 @@ TEST_CASE("two processes with two replicas, and four with one, follow one with "
 }
 
 TEST_CASE(
+    "gradients in chunks, more than are on their way at a time, change no "
+    "bit between two processes") {
+  auto options = small + arguments{"--epochs=1"};
+  const arguments chunks{"--chunk=1"};
+  auto whole = run(1, "cpu*4", options);
+  CHECK(is_same(run(2, "cpu*2", options + chunks), whole));
+}
+
+TEST_CASE("above the fan-in processes form a tree, which changes no bit: five "
+          "processes with a replica each, and four with two") {
+  auto options = small + arguments{"--epochs=1"};
+  const arguments tree{"--fan-in=2"};
+  auto whole = run(1, "cpu*5", options);
+  CHECK(is_same(run(5, "cpu", options + tree), whole));
+  CHECK(is_same(run(4, "cpu*2", options + tree), run(1, "cpu*8", options)));
+}
+
+TEST_CASE(
     "a worker that would train something else is refused on its side, and "
     "the run goes on") {
   auto options = small + arguments{"--epochs=2", "--devices=cpu"};
@@ -88,6 +106,10 @@ TEST_CASE("addresses that are none, are taken or do not answer are one line") {
   refused({"--serve=127.0.0.1:0", "--workers=1", "--patience=0.2"},
           "--serve: 0 of 1 processes have joined within 0.2 s");
   refused({"--serve=127.0.0.1:0"}, "--serve: expected --workers=N");
+  refused({"--serve=127.0.0.1:0", "--workers=3", "--fan-in=1"},
+          "--fan-in: expected 2 or more, found 1");
+  refused({"--join=127.0.0.1:1", "--listen=192.0.2.1:0"},
+          "--listen: expected an address of this machine's own");
   refused({"--workers=2"}, "--workers: expected --serve=HOST:PORT");
   auto first = serve(small + arguments{"--devices=cpu"}, 1);
   refused({"--serve=" + first.where, "--workers=1"}, " cannot be had: ");
@@ -155,6 +177,74 @@ TEST_CASE("with --on-failure=continue a run goes on without a lost process, "
   REQUIRE(first.process->wait_for("epoch"));
   CHECK(first.process->kill(SIGINT) == 0);
   require_good_end(*three);
+  auto found = read_trace(folder).losses;
+  auto epochs = fmt::format("--epochs={}", found.size() / 23 + 1);
+  auto whole = run(1, "cpu", options + arguments{epochs}).losses;
+  REQUIRE(found.size() <= whole.size());
+  // Other sums in float64, which training amplifies.
+  for (std::size_t i = 0; i < found.size(); ++i)
+    REQUIRE(std::abs(found[i] - whole[i]) <= 1e-6 * whole[i]);
+}
+
+namespace {
+
+/// A run of five processes that form a tree: the first one serves, the second
+/// takes in what the third sends, and the third what the fourth does.
+struct running_tree {
+  std::vector<child> others;
+  server first;
+
+  explicit running_tree(const arguments& options)
+      : first{serve(options + shape, 4)} {
+    for (int i = 0; i < 4; ++i)
+      join_one(options);
+    REQUIRE(first.process->wait_for("epoch"));
+  }
+
+  /// Joins one more, as the last in the order of the tree.
+  void join_one(const arguments& options) {
+    auto& one = others.emplace_back(join(first.where, options + shape));
+    REQUIRE(one->wait_for("joined"));
+  }
+
+  inline static const arguments shape{"--fan-in=2", "--devices=cpu"};
+};
+
+} // namespace
+
+TEST_CASE("a process in the middle of the tree that is killed or stopped ends "
+          "the run for all, who learn its name") {
+  for (auto number : {SIGKILL, SIGSTOP}) {
+    CAPTURE(number);
+    running_tree tree{endless};
+    auto& middle = *tree.others[1];
+    auto name = fmt::format(":{}, 1 replica) ", middle.id());
+    middle.signal(number);
+    require_failure(*tree.first.process, name);
+    for (std::size_t i : {0U, 2U, 3U})
+      require_failure(*tree.others[i], name);
+    middle.kill(SIGKILL);
+  }
+}
+
+TEST_CASE("with --on-failure=continue those who are left form another tree, "
+          "exactly, and one that joins again has a place in it") {
+  scratch_folder folder;
+  auto options =
+      arguments{"--model=mlp",  "--precision=f64", "--schedule=constant",
+                "--deadline=1", "--patience=20",   "--on-failure=continue"};
+  auto endless_run = options + arguments{"--epochs=9999"};
+  running_tree tree{endless_run + traced(folder)};
+  tree.others[0]->kill(SIGKILL);
+  REQUIRE(tree.first.process->wait_for("after step"));
+  tree.join_one(endless_run);
+  REQUIRE(tree.first.process->wait_for("after step"));
+  tree.others[1]->kill(SIGKILL);
+  REQUIRE(tree.first.process->wait_for("after step"));
+  REQUIRE(tree.first.process->wait_for("epoch"));
+  CHECK(tree.first.process->kill(SIGINT) == 0);
+  for (std::size_t i : {2U, 3U, 4U})
+    require_good_end(*tree.others[i]);
   auto found = read_trace(folder).losses;
   auto epochs = fmt::format("--epochs={}", found.size() / 23 + 1);
   auto whole = run(1, "cpu", options + arguments{epochs}).losses;

@@ -47,6 +47,7 @@ std::string run_identity(const settings& options, const dataset& data,
   add("schedule", to_string(options.schedule));
   add("seed", options.seed);
   add("shift", options.shift);
+  add("chunk", options.chunk);
   return text;
 }
 

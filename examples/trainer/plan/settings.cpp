@@ -72,6 +72,10 @@ void settings::validate() const {
     throw failure{"--workers: expected --serve=HOST:PORT, found none"};
   if (!serve.empty() && workers == 0)
     throw failure{"--serve: expected --workers=N, 1 or more, found none"};
+  require(fan_in >= 2, "fan-in", "2 or more", static_cast<double>(fan_in));
+  // A message has less than 2 GB.
+  require(chunk >= 1 && chunk <= 1 << 20, "chunk", "1 to 1048576 KiB",
+          static_cast<double>(chunk));
   auto files = {tls_certificate.empty(), tls_key.empty(), tls_ca.empty()};
   if (std::ranges::adjacent_find(files, std::not_equal_to<>{}) != files.end())
     throw failure{"--tls-certificate, --tls-key, --tls-ca: expected all three, "

@@ -77,6 +77,13 @@ struct settings {
   /// of its machine; -1: there was none. See `launch`.
   std::int64_t rank = -1;
   std::int64_t local_rank = -1;
+  /// Up to so many processes are next to the one that serves; more form a tree.
+  std::int64_t fan_in = 16;
+  /// Where this process, if it joins, can be reached by others of the tree;
+  /// empty: where it reaches the server, at any port.
+  std::string listen;
+  /// KiB of a gradient, in float64, that travel as one message.
+  std::size_t chunk = 1024;
   failure_kind on_failure = failure_kind::stop;
   /// Seconds that a replica may keep the others waiting.
   double deadline = 60;
@@ -90,6 +97,11 @@ struct settings {
   std::string tls_ca;
 
   [[nodiscard]] std::chrono::nanoseconds round_deadline() const;
+
+  /// `chunk`, in elements.
+  [[nodiscard]] std::size_t chunk_elements() const {
+    return chunk * (1024 / sizeof(double));
+  }
 
   [[nodiscard]] bool has_tls() const {
     return !tls_certificate.empty();

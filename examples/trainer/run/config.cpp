@@ -48,6 +48,12 @@ config::config() {
            "HOST:PORT at which other processes join this one")
       .add(options_.workers, "workers", "number of processes that join")
       .add(options_.join, "join", "HOST:PORT of the process to join")
+      .add(options_.fan_in, "fan-in",
+           "of the process that serves: with more processes they form a tree")
+      .add(options_.chunk, "chunk",
+           "KiB of a gradient that travel as one message")
+      .add(options_.listen, "listen",
+           "HOST:PORT for those below this process in the tree")
       .add(on_failure_, "on-failure",
            "when a process is lost: stop, or continue without it")
       .add(options_.deadline, "deadline",
@@ -88,20 +94,23 @@ std::optional<settings> config::read(int argc, char** argv) {
   return options_;
 }
 
-void config::protect() {
-  const auto* option = options_.join.empty() ? "serve" : "join";
-  const auto& text = options_.join.empty() ? options_.serve : options_.join;
+void config::check_address(const char* option, const std::string& text) const {
   if (text.empty())
     return;
   auto where = parse_endpoint(option, text);
-  if (!options_.has_tls()) {
-    if (!is_loopback(where.host) && !options_.insecure)
-      throw failure{fmt::format(
-          "--{}: expected an address of this machine's own, such as 127.0.0.1, "
-          "--tls-certificate, --tls-key and --tls-ca, or --insecure, found {}",
-          option, where.host)};
+  if (!options_.has_tls() && !options_.insecure && !is_loopback(where.host))
+    throw failure{fmt::format(
+        "--{}: expected an address of this machine's own, such as 127.0.0.1, "
+        "--tls-certificate, --tls-key and --tls-ca, or --insecure, found {}",
+        option, where.host)};
+}
+
+void config::protect() {
+  check_address("serve", options_.serve);
+  check_address("join", options_.join);
+  check_address("listen", options_.listen);
+  if (!options_.has_tls() || (options_.serve.empty() && options_.join.empty()))
     return;
-  }
   try {
     use_tls(*this,
             {options_.tls_certificate, options_.tls_key, options_.tls_ca});

@@ -25,6 +25,8 @@ private:
   /// Sees to it that strangers cannot take part: TLS, or this machine alone.
   void protect();
 
+  void check_address(const char* option, const std::string& text) const;
+
   settings options_;
   std::string model_ = "cnn";
   std::string norm_ = "sync";

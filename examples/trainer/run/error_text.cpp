@@ -23,4 +23,12 @@ std::string first_line(const std::string& text) {
   return text.substr(0, text.find('\n'));
 }
 
+std::string printable(std::string_view text, std::size_t longest) {
+  std::string result{text.substr(0, longest)};
+  for (auto& x : result)
+    if (x < ' ' || x > '~')
+      x = '?';
+  return result;
+}
+
 } // namespace syncnorm::train

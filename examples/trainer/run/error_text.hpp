@@ -2,7 +2,9 @@
 
 #include "syncnorm/detail/caf_compat.hpp"
 
+#include <cstddef>
 #include <string>
+#include <string_view>
 
 namespace syncnorm::train {
 
@@ -16,5 +18,8 @@ namespace syncnorm::train {
 
 /// The first line of `text`: libtorch's texts go on with a stack trace.
 [[nodiscard]] std::string first_line(const std::string& text);
+
+/// What another process says, as it can be printed: up to so many characters.
+[[nodiscard]] std::string printable(std::string_view text, std::size_t longest);
 
 } // namespace syncnorm::train

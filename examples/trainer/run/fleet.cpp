@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <tuple>
 #include <utility>
 
@@ -54,7 +55,7 @@ fleet::fleet(caf::actor_system& system, const settings& options,
     : system_{system},
       options_{options},
       own_{std::move(own)},
-      group_{system, own_, options.round_deadline()} {}
+      group_{system, own_, options.round_deadline(), options.fan_in} {}
 
 fleet::fleet(caf::actor_system& system, const settings& options,
              std::vector<replica_actor> own, const std::string& identity,
@@ -147,16 +148,19 @@ void fleet::dismiss(std::uint64_t number, const std::string& why) {
 }
 
 void fleet::drop_silent() {
-  auto there = group_.who_is_there();
-  auto first = own_.size();
-  for (const auto& process : others_) {
-    auto last = first + process.replicas.size();
-    auto begin = there.begin() + static_cast<std::ptrdiff_t>(first);
-    auto end = there.begin() + static_cast<std::ptrdiff_t>(last);
-    if (std::find(begin, end, false) != end)
-      dismiss(process.number, "does not answer");
-    first = last;
-  }
+  auto answers = group_.who_is_there();
+  auto next = answers.begin() + static_cast<std::ptrdiff_t>(own_.size());
+  std::map<std::uint64_t, std::string> silent;
+  std::map<std::uint64_t, std::string> cut_off;
+  for (const auto& process : others_)
+    for (std::size_t i = 0; i < process.replicas.size(); ++i, ++next)
+      if (!*next)
+        silent[process.number] = "does not answer";
+      else if (!(*next)->empty())
+        cut_off[process.number] = printable(**next, 1000);
+  // Those below a silent one do not reach it either.
+  for (const auto& [number, why] : silent.empty() ? cut_off : silent)
+    dismiss(number, why);
 }
 
 std::vector<std::string> fleet::update() {

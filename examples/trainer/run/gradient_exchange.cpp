@@ -18,26 +18,28 @@ namespace {
   throw error{code_of(reason).value_or(errc::master_down), text_of(reason)};
 }
 
-std::size_t count_chunks(std::size_t elements) {
-  return std::max<std::size_t>(1, (elements + gradient_chunk - 1)
-                                      / gradient_chunk);
+std::size_t count_chunks(std::size_t elements, std::size_t chunk) {
+  return std::max<std::size_t>(1, (elements + chunk - 1) / chunk);
 }
 
 template <class T>
-std::vector<T> cut(const shared_array<T>& values, std::size_t chunk) {
-  auto rest = values.view().subspan(chunk * gradient_chunk);
-  auto some = rest.first(std::min(gradient_chunk, rest.size()));
+std::vector<T> cut(const shared_array<T>& values, std::size_t begin,
+                   std::size_t count) {
+  auto rest = values.view().subspan(begin);
+  auto some = rest.first(std::min(count, rest.size()));
   return {some.begin(), some.end()};
 }
 
-gradient_part chunk_of(const gradient_part& part, std::size_t chunk) {
+/// Elements from `begin` on; with the first ones the loss.
+gradient_part chunk_of(const gradient_part& part, std::size_t begin,
+                       std::size_t count) {
   gradient_part result;
-  if (chunk == 0)
+  if (begin == 0)
     result.loss = part.loss;
   if (part.gradient.f32.size() > 0)
-    result.gradient = flat_array{cut(part.gradient.f32, chunk)};
+    result.gradient = flat_array{cut(part.gradient.f32, begin, count)};
   else if (part.gradient.f64.size() > 0)
-    result.gradient = flat_array{cut(part.gradient.f64, chunk)};
+    result.gradient = flat_array{cut(part.gradient.f64, begin, count)};
   return result;
 }
 
@@ -83,9 +85,10 @@ std::string gradient_lane(std::size_t lane) {
 
 gradient_exchange::gradient_exchange(caf::actor_system& system,
                                      caf::timespan deadline,
-                                     std::size_t elements)
+                                     std::size_t elements, std::size_t chunk)
     : elements_{elements},
-      chunks_{count_chunks(elements)} {
+      chunk_{chunk},
+      chunks_{count_chunks(elements, chunk)} {
   while (lanes_.size() < std::min(chunks_, max_gradient_lanes)) {
     auto one = std::make_unique<owner>(
         system,
@@ -100,9 +103,11 @@ gradient_exchange::gradient_exchange(caf::actor_system& system,
 
 gradient_exchange::gradient_exchange(caf::actor_system& system,
                                      gradient_masters masters,
-                                     std::size_t index, std::size_t elements)
+                                     std::size_t index, std::size_t elements,
+                                     std::size_t chunk)
     : elements_{elements},
-      chunks_{count_chunks(elements)},
+      chunk_{chunk},
+      chunks_{count_chunks(elements, chunk)},
       masters_{std::move(masters)} {
   auto expected = std::min(chunks_, max_gradient_lanes);
   if (masters_.size() != expected)
@@ -138,21 +143,21 @@ gradient_sum gradient_exchange::run_chunks(const gradient_part& part) {
     if (i >= lanes)
       sum.add(await(i - lanes));
     if (i < chunks_)
-      send(i, chunk_of(part, i));
+      send(i, chunk_of(part, i * chunk_, chunk_));
   }
   return sum.take();
 }
 
-void gradient_exchange::send(std::size_t chunk, const gradient_part& part) {
-  auto& way = lanes_[chunk % lanes_.size()];
+void gradient_exchange::send(std::size_t i, const gradient_part& part) {
+  auto& way = lanes_[i % lanes_.size()];
   if (auto* owned = std::get_if<0>(&way))
     (*owned)->send_master(part);
   else
     std::ignore = std::get<1>(way)->run_slave_async(part);
 }
 
-gradient_sum gradient_exchange::await(std::size_t chunk) {
-  auto& way = lanes_[chunk % lanes_.size()];
+gradient_sum gradient_exchange::await(std::size_t i) {
+  auto& way = lanes_[i % lanes_.size()];
   auto sum = way.index() == 0 ? std::get<0>(way)->await_reply()
                               : std::get<1>(way)->await_reply();
   if (!sum)

@@ -13,8 +13,9 @@
 
 namespace syncnorm::train {
 
-/// Elements of a gradient that travel as one message: 1 MiB of what relays
-/// send, float64. Of large messages nothing overlaps on their way.
+/// Elements of a gradient that travel as one message, unless somebody says
+/// otherwise: 1 MiB of what relays send, float64. Of large messages nothing
+/// overlaps on their way.
 inline constexpr std::size_t gradient_chunk = std::size_t{1} << 17;
 
 /// How many chunks a replica has on their way at a time.
@@ -32,14 +33,16 @@ public:
   /// Replica 0's: spawns the masters.
   /// @param deadline of each round.
   /// @param elements of the model.
+  /// @param chunk    elements of a message, 1 or more; the same for all.
   gradient_exchange(caf::actor_system& system, caf::timespan deadline,
-                    std::size_t elements);
+                    std::size_t elements, std::size_t chunk = gradient_chunk);
 
   /// Another replica's: registers with `masters`, here or on another node.
   /// @throws syncnorm::error as a master answers; `shape_mismatch` if they are
   ///         not as many as a model of `elements` has lanes.
   gradient_exchange(caf::actor_system& system, gradient_masters masters,
-                    std::size_t index, std::size_t elements);
+                    std::size_t index, std::size_t elements,
+                    std::size_t chunk = gradient_chunk);
 
   /// Waits until every replica has sent its part.
   /// @throws syncnorm::error with a master's text, which names the replicas at
@@ -58,11 +61,13 @@ private:
   using pipe = slave_pipe<gradient_part, gradient_sum>;
   using lane = std::variant<std::unique_ptr<owner>, std::unique_ptr<pipe>>;
 
-  void send(std::size_t chunk, const gradient_part& part);
-  gradient_sum await(std::size_t chunk);
+  void send(std::size_t i, const gradient_part& part);
+  gradient_sum await(std::size_t i);
   gradient_sum run_chunks(const gradient_part& part);
 
   std::size_t elements_;
+  /// Elements of a chunk, and how many there are.
+  std::size_t chunk_;
   std::size_t chunks_;
   gradient_masters masters_;
   std::vector<lane> lanes_;

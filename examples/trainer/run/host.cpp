@@ -2,6 +2,7 @@
 
 #include "trainer/plan/devices.hpp"
 #include "trainer/plan/run_identity.hpp"
+#include "trainer/run/error_text.hpp"
 
 #include "syncnorm/errors.hpp"
 
@@ -11,7 +12,6 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -29,15 +29,6 @@ constexpr std::size_t max_refusals = 100;
 
 caf::error refusal(const std::string& text) {
   return make_error(errc::invalid_argument, text);
-}
-
-/// What a stranger says, as it can be printed.
-std::string printable(std::string_view text, std::size_t longest) {
-  std::string result{text.substr(0, longest)};
-  for (auto& x : result)
-    if (x < ' ' || x > '~')
-      x = '?';
-  return result;
 }
 
 /// One that takes part or did.

@@ -197,6 +197,8 @@ CAF_ADD_ATOM(syncnorm_train, syncnorm::train, load_atom, "tr_load")
 CAF_ADD_ATOM(syncnorm_train, syncnorm::train, lead_atom, "tr_lead")
 CAF_ADD_ATOM(syncnorm_train, syncnorm::train, follow_atom, "tr_follow")
 CAF_ADD_ATOM(syncnorm_train, syncnorm::train, relay_atom, "tr_relay")
+CAF_ADD_ATOM(syncnorm_train, syncnorm::train, open_atom, "tr_open")
+CAF_ADD_ATOM(syncnorm_train, syncnorm::train, reach_atom, "tr_reach")
 CAF_ADD_ATOM(syncnorm_train, syncnorm::train, settle_atom, "tr_settle")
 CAF_ADD_ATOM(syncnorm_train, syncnorm::train, ping_atom, "tr_ping")
 CAF_ADD_ATOM(syncnorm_train, syncnorm::train, expire_atom, "tr_expire")
@@ -221,18 +223,28 @@ using replica_actor = detail::typed_actor<
     /// included. Answered with what the others need.
     caf::result<lineup>(lead_atom, std::uint64_t),
 
-    /// From the trainer, to the first of several replicas of another process:
-    /// stand relays in front of that lineup for replicas `first` to `first` +
-    /// `count` - 1, all of them in that process. Answered with the lineup that
+    /// From the trainer, to the first replica of another process: stand relays
+    /// in front of that lineup for replicas `first` to `first` + `count` - 1,
+    /// of that process and of those below it. Answered with the lineup that
     /// these follow: one message a layer and round leaves the process.
     caf::result<lineup>(relay_atom, lineup, std::uint64_t, std::uint64_t),
+
+    /// From the trainer, to the first replica of a process that has others
+    /// below it in the tree of processes: let them connect. Answered with
+    /// where: `HOST:PORT`.
+    caf::result<std::string>(open_atom),
+
+    /// From the trainer, to the first replica of a process below another one:
+    /// connect to that, so that what is sent to its relays goes straight there.
+    caf::result<void>(reach_atom, std::string),
 
     /// From the trainer, to the others: follow that lineup as replica number
     /// `index` (1 or more) of so many.
     caf::result<void>(follow_atom, lineup, std::uint64_t, std::uint64_t),
 
     /// From the trainer, to all replicas, when others take part from now on:
-    /// this one is number `index`, from 0, of so many on its machine.
+    /// this one is number `index`, from 0, of so many on its machine. Relays of
+    /// before end.
     caf::result<void>(settle_atom, std::uint64_t, std::uint64_t),
 
     /// From the trainer, to all replicas: one step of the training. After an
@@ -254,7 +266,14 @@ using replica_actor = detail::typed_actor<
     /// from the checkpoint of that content; the second text names it in errors.
     caf::result<void>(load_atom, std::string, std::string),
 
-    /// From the trainer: still there?
+    /// From the trainer: still there? Answered with why what it sends does not
+    /// get to the process above it, or with nothing.
+    caf::result<std::string>(ping_atom)>;
+
+/// What a process publishes for those below it in the tree of processes: by it
+/// they connect.
+using door_actor = detail::typed_actor<
+    /// From those below: still there?
     caf::result<void>(ping_atom)>;
 
 /// Worker to host: who asks to take part, and in what.

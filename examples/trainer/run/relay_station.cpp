@@ -27,7 +27,6 @@ relay_station::~relay_station() {
 lineup relay_station::open(caf::actor_system& system, const lineup& parent,
                            replica_range range) {
   require_masters(parent);
-  close();
   lineup result;
   for (const auto& [path, master] : parent.layers) {
     auto relay = spawn_batch_norm_relay(system, master, path, range);

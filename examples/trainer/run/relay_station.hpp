@@ -8,8 +8,9 @@
 
 namespace syncnorm::train {
 
-/// The relays of one process: its replicas register with them, and one message
-/// a layer and round goes to the masters. They end with this object.
+/// The relays of one process: its replicas, and relays of other processes,
+/// register with them, and one message a layer and round goes on. They end with
+/// this object.
 class relay_station {
 public:
   relay_station() = default;
@@ -17,16 +18,17 @@ public:
   relay_station& operator=(const relay_station&) = delete;
   ~relay_station();
 
-  /// Ends the relays of before, and spawns one for each master of `parent`.
-  /// @param range the replicas of this process.
+  /// Spawns a relay for each master of `parent`.
+  /// @param range the replicas that they stand for.
   /// @returns what they follow.
-  /// @throws failure, and leaves them as they are, if `parent` lacks a master.
+  /// @throws failure, and spawns none, if `parent` lacks a master.
   lineup open(caf::actor_system& system, const lineup& parent,
               replica_range range);
 
-private:
+  /// Ends the relays.
   void close();
 
+private:
   std::vector<caf::actor> relays_;
 };
 

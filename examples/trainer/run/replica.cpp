@@ -5,6 +5,7 @@
 #include "trainer/plan/epoch_order.hpp"
 #include "trainer/run/error_text.hpp"
 #include "trainer/run/gradient_exchange.hpp"
+#include "trainer/run/relay_door.hpp"
 #include "trainer/run/relay_station.hpp"
 #include "trainer/run/request_check.hpp"
 #include "trainer/run/this_machine.hpp"
@@ -71,8 +72,9 @@ struct replica_parts {
   dataset_ptr data;
   std::unique_ptr<engine> machine;
   std::unique_ptr<gradient_exchange> gradients;
-  /// Of the first of several replicas in a process that is not the host.
+  /// Of the first replica in a process that is not the host.
   std::unique_ptr<relay_station> station;
+  std::unique_ptr<relay_door> door;
 };
 
 using parts_ptr = std::shared_ptr<replica_parts>;
@@ -102,6 +104,12 @@ public:
                std::uint64_t count) -> caf::result<lineup> {
           return guarded([&] { return relay(leader, first, count); });
         },
+        [this](open_atom) -> caf::result<std::string> {
+          return guarded([&] { return door().open(); });
+        },
+        [this](reach_atom, const std::string& where) -> caf::result<void> {
+          return guarded([&] { door().reach(where); });
+        },
         [this](follow_atom, const lineup& leader, std::uint64_t index,
                std::uint64_t replicas) -> caf::result<void> {
           return guarded([&] { follow(leader, index, replicas); });
@@ -128,7 +136,11 @@ public:
                const std::string& name) -> caf::result<void> {
           return guarded([&] { parts_->machine->load(content, name); });
         },
-        [](ping_atom) -> caf::result<void> { return caf::unit; },
+        [this](ping_atom) -> caf::result<std::string> {
+          return guarded([&] {
+            return parts_->door ? parts_->door->find_break() : std::string{};
+          });
+        },
     };
   }
 
@@ -165,6 +177,9 @@ private:
   /// at once to the threads that carry messages: no core is left for these.
   void settle(std::size_t index, std::size_t count) {
     require_place(index, count);
+    parts_->station.reset();
+    if (parts_->door)
+      parts_->door->leave();
     if (!on_cpu() || parts_->place.core || parts_->place.cores.empty())
       return;
     auto own = choose_cores(count, parts_->place.cores);
@@ -190,13 +205,14 @@ private:
     lineup result;
     result.layers = parts_->machine->lead(system(), replicas);
     parts_->gradients = std::make_unique<gradient_exchange>(
-        system(), parts_->options.round_deadline(), parts_->machine->size());
+        system(), parts_->options.round_deadline(), parts_->machine->size(),
+        parts_->options.chunk_elements());
     result.gradients = parts_->gradients->masters();
     return result;
   }
 
   lineup relay(const lineup& leader, std::uint64_t first, std::uint64_t count) {
-    if (first < 1 || first > max_replicas || count > max_replicas)
+    if (first < 1 || first > max_run_replicas || count > max_run_replicas)
       throw failure{
           fmt::format("relays for {} replicas from {} on", count, first)};
     if (!parts_->station)
@@ -206,13 +222,20 @@ private:
         {static_cast<std::int64_t>(first), static_cast<std::int64_t>(count)});
   }
 
+  relay_door& door() {
+    if (!parts_->door)
+      parts_->door = std::make_unique<relay_door>(system(), parts_->options);
+    return *parts_->door;
+  }
+
   void follow(const lineup& leader, std::size_t index, std::size_t replicas) {
     require_place(index, replicas);
     parts_->place.index = index;
     parts_->place.replicas = replicas;
     parts_->machine->follow(system(), index, leader.layers);
     parts_->gradients = std::make_unique<gradient_exchange>(
-        system(), leader.gradients, index, parts_->machine->size());
+        system(), leader.gradients, index, parts_->machine->size(),
+        parts_->options.chunk_elements());
   }
 
   evaluation evaluate(std::uint64_t begin, std::uint64_t end) {
@@ -317,6 +340,7 @@ std::vector<replica_actor> spawn_replicas(caf::actor_system& system,
                           {i, devices.size(), devices[i], usable, cores[i]},
                           data,
                           std::move(machines[i]),
+                          nullptr,
                           nullptr,
                           nullptr})));
   return result;

@@ -45,10 +45,12 @@ void kill(const std::vector<replica_actor>& members) {
 
 replica_group::replica_group(caf::actor_system& system,
                              std::vector<replica_actor> members,
-                             std::chrono::nanoseconds deadline)
+                             std::chrono::nanoseconds deadline,
+                             std::int64_t fan_in)
     : system_{system},
       members_{std::move(members)},
-      deadline_{deadline} {}
+      deadline_{deadline},
+      fan_in_{fan_in} {}
 
 replica_group::~replica_group() {
   kill(members_);
@@ -65,7 +67,13 @@ void replica_group::replace(std::vector<replica_actor> members) {
 template <class Result, class Make>
 std::vector<Result> replica_group::ask(std::size_t count, Make make) {
   auto end = members_.begin() + static_cast<std::ptrdiff_t>(count);
-  auto all = gather<Result>(system_, {members_.begin(), end}, std::move(make),
+  return ask_some<Result>({members_.begin(), end}, std::move(make));
+}
+
+template <class Result, class Make>
+std::vector<Result> replica_group::ask_some(std::vector<replica_actor> members,
+                                            Make make) {
+  auto all = gather<Result>(system_, members, std::move(make),
                             {deadline_, std::nullopt});
   if (auto cause = cause_of(all))
     throw replica_failure{*cause};
@@ -98,41 +106,84 @@ void replica_group::assemble() {
     return detail::request(self, member, follow_atom_v, lineups[i + 1],
                            std::uint64_t{i + 1}, std::uint64_t{n});
   };
-  auto all =
-      gather<acknowledged>(system_, {members_.begin() + 1, members_.end()},
-                           follow, {deadline_, std::nullopt});
-  if (auto cause = cause_of(all))
-    throw replica_failure{*cause};
+  ask_some<acknowledged>({members_.begin() + 1, members_.end()}, follow);
 }
 
 std::vector<lineup> replica_group::relay(const lineup& leader) {
-  std::vector<lineup> result(size(), leader);
   // Neighbours of one process.
-  std::vector<position_range> processes;
-  for (std::size_t begin = 0, end = 0; begin < size(); begin = end) {
-    auto node = members_[begin].node();
-    while (end < size() && members_[end].node() == node)
-      ++end;
-    if (node != system_.node() && end - begin > 1)
-      processes.push_back({begin, end});
-  }
   std::vector<replica_actor> firsts;
-  for (const auto& x : processes)
-    firsts.push_back(members_[x.begin]);
-  auto all = gather<lineup>(system_, firsts,
-                            [&](auto* self, const auto& member, std::size_t i) {
-                              return detail::request(
-                                  self, member, relay_atom_v, leader,
-                                  std::uint64_t{processes[i].begin},
-                                  std::uint64_t{processes[i].size()});
-                            },
-                            {deadline_, std::nullopt});
-  if (auto cause = cause_of(all))
-    throw replica_failure{*cause};
-  for (std::size_t i = 0; i < processes.size(); ++i)
-    std::fill(result.begin() + static_cast<std::ptrdiff_t>(processes[i].begin),
-              result.begin() + static_cast<std::ptrdiff_t>(processes[i].end),
-              *all[i].value);
+  std::vector<std::size_t> counts;
+  for (const auto& member : members_) {
+    if (firsts.empty() || member.node() != firsts.back().node()) {
+      firsts.push_back(member);
+      counts.push_back(0);
+    }
+    ++counts.back();
+  }
+  auto tree = plan_process_tree(counts, fan_in_);
+  connect(tree, firsts);
+  auto relays = spawn_relays(tree, firsts, leader);
+  std::vector<lineup> result;
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    auto at = tree.followed[i];
+    result.insert(result.end(), counts[i], at ? relays[*at] : leader);
+  }
+  return result;
+}
+
+void replica_group::connect(const process_tree& tree,
+                            const std::vector<replica_actor>& firsts) {
+  std::map<std::size_t, std::string> doors;
+  std::vector<replica_actor> lower;
+  std::vector<std::size_t> above;
+  for (std::size_t i = 0; i < firsts.size(); ++i)
+    if (auto at = tree.above(i)) {
+      doors[*at];
+      lower.push_back(firsts[i]);
+      above.push_back(*at);
+    }
+  std::vector<replica_actor> upper;
+  for (const auto& [process, where] : doors)
+    upper.push_back(firsts[process]);
+  auto opened = ask_some<std::string>(
+      upper, [](auto* self, const auto& member, std::size_t) {
+        return detail::request(self, member, open_atom_v);
+      });
+  auto next = opened.begin();
+  for (auto& [process, where] : doors)
+    where = std::move(*next++);
+  ask_some<acknowledged>(
+      lower, [&](auto* self, const auto& member, std::size_t i) {
+        return detail::request(self, member, reach_atom_v, doors[above[i]]);
+      });
+}
+
+std::vector<lineup>
+replica_group::spawn_relays(const process_tree& tree,
+                            const std::vector<replica_actor>& firsts,
+                            const lineup& leader) {
+  std::vector<lineup> result(tree.relays.size());
+  std::size_t left = tree.relays.size();
+  for (std::size_t depth = 0; left > 0; ++depth) {
+    std::vector<std::size_t> some;
+    std::vector<replica_actor> members;
+    for (std::size_t i = 0; i < tree.relays.size(); ++i)
+      if (tree.relays[i].depth == depth) {
+        some.push_back(i);
+        members.push_back(firsts[tree.relays[i].process]);
+      }
+    auto made = ask_some<lineup>(
+        members, [&](auto* self, const auto& member, std::size_t i) {
+          const auto& relay = tree.relays[some[i]];
+          return detail::request(self, member, relay_atom_v,
+                                 relay.parent ? result[*relay.parent] : leader,
+                                 static_cast<std::uint64_t>(relay.range.first),
+                                 static_cast<std::uint64_t>(relay.range.count));
+        });
+    for (std::size_t i = 0; i < some.size(); ++i)
+      result[some[i]] = std::move(made[i]);
+    left -= some.size();
+  }
   return result;
 }
 
@@ -197,16 +248,16 @@ void replica_group::load(const std::string& content, const std::string& name) {
   });
 }
 
-std::vector<bool> replica_group::who_is_there() {
+std::vector<std::optional<std::string>> replica_group::who_is_there() {
   auto all =
-      gather<acknowledged>(system_, members_,
-                           [](auto* self, const auto& member, std::size_t) {
-                             return detail::request(self, member, ping_atom_v);
-                           },
-                           {deadline_, deadline_});
-  std::vector<bool> result;
-  for (const auto& x : all)
-    result.push_back(x.value.has_value());
+      gather<std::string>(system_, members_,
+                          [](auto* self, const auto& member, std::size_t) {
+                            return detail::request(self, member, ping_atom_v);
+                          },
+                          {deadline_, deadline_});
+  std::vector<std::optional<std::string>> result;
+  for (auto& x : all)
+    result.push_back(std::move(x.value));
   return result;
 }
 

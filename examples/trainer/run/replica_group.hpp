@@ -1,6 +1,7 @@
 #pragma once
 
 #include "trainer/failure.hpp"
+#include "trainer/plan/process_tree.hpp"
 #include "trainer/run/messages.hpp"
 
 #include <chrono>
@@ -35,8 +36,10 @@ class replica_group {
 public:
   /// @param deadline how long a replica may be silent after another has failed,
   ///                 or when it is asked whether it is there.
+  /// @param fan_in   see `plan_process_tree`.
   replica_group(caf::actor_system& system, std::vector<replica_actor> members,
-                std::chrono::nanoseconds deadline = std::chrono::seconds{60});
+                std::chrono::nanoseconds deadline = std::chrono::seconds{60},
+                std::int64_t fan_in = 16);
   replica_group(const replica_group&) = delete;
   replica_group& operator=(const replica_group&) = delete;
   ~replica_group();
@@ -74,15 +77,30 @@ public:
   /// @param name of the checkpoint in error texts.
   void load(const std::string& content, const std::string& name);
 
-  /// Which of them answer.
-  std::vector<bool> who_is_there();
+  /// What each answers when it is asked whether it is there: nothing, why what
+  /// it sends does not get to the process above it, or an empty text.
+  std::vector<std::optional<std::string>> who_is_there();
 
 private:
   /// Tells each how many share its machine.
   void settle();
 
-  /// Whom each replica follows: `leader`, or the relays of its process.
+  /// Connects the processes of `tree` with those above them.
+  /// @param firsts the first replica of each process.
+  void connect(const process_tree& tree,
+               const std::vector<replica_actor>& firsts);
+
+  /// Whom each replica follows: `leader`, or relays.
   std::vector<lineup> relay(const lineup& leader);
+
+  /// Stands the relays of `tree` in front of `leader`; their lineups.
+  std::vector<lineup> spawn_relays(const process_tree& tree,
+                                   const std::vector<replica_actor>& firsts,
+                                   const lineup& leader);
+
+  /// As `ask`, of `members`.
+  template <class Result, class Make>
+  std::vector<Result> ask_some(std::vector<replica_actor> members, Make make);
 
   template <class Result, class Make>
   std::vector<Result> ask(std::size_t count, Make make);
@@ -90,6 +108,7 @@ private:
   caf::actor_system& system_;
   std::vector<replica_actor> members_;
   caf::timespan deadline_;
+  std::int64_t fan_in_;
 };
 
 } // namespace syncnorm::train

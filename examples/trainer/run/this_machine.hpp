@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 #include <vector>
 
 namespace syncnorm::train {
@@ -32,5 +33,9 @@ void stay_on(const std::vector<int>& cores) noexcept;
 /// for the end of one when they wake up, on Linux 6.12 or later; elsewhere it
 /// changes nothing.
 void give_way() noexcept;
+
+/// Returns the address of this machine from which a connection to `host` would
+/// come, as a number; empty if none leads there. Nothing is sent.
+[[nodiscard]] std::string address_towards(const std::string& host);
 
 } // namespace syncnorm::train

@@ -1,0 +1,50 @@
+#pragma once
+
+#include "trainer/plan/settings.hpp"
+#include "trainer/run/messages.hpp"
+
+#include <string>
+
+namespace syncnorm::train {
+
+/// How the processes that have joined a run meet each other, where the server
+/// has too many to take in what all of them send: one opens a port, those below
+/// it in the tree connect to it. One object a process.
+class relay_door {
+public:
+  /// @param options must live as long as this object.
+  relay_door(caf::actor_system& system, const settings& options);
+  relay_door(const relay_door&) = delete;
+  relay_door& operator=(const relay_door&) = delete;
+  ~relay_door();
+
+  /// Opens the port, unless it is open, at `options.listen` or, left out, at
+  /// the address by which this process reaches the server.
+  /// @returns `HOST:PORT`.
+  /// @throws failure if the address cannot be had.
+  std::string open();
+
+  /// Connects to the process whose door is at `where`.
+  /// @throws failure if nobody answers there in time.
+  void reach(const std::string& where);
+
+  /// Nobody is above this process any more.
+  void leave();
+
+  /// Returns why what this process sends does not get to the one that it has
+  /// reached; empty: it does, or none is above it.
+  [[nodiscard]] std::string find_break() const;
+
+private:
+  [[nodiscard]] std::string own_host() const;
+
+  caf::actor_system& system_;
+  const settings& options_;
+  door_actor own_;
+  caf::actor doorkeeper_;
+  std::string where_;
+  door_actor above_;
+  std::string above_where_;
+};
+
+} // namespace syncnorm::train
