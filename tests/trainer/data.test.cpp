@@ -105,6 +105,32 @@ TEST_CASE("a count that lies costs no memory") {
   CHECK(contains(files.message(), "images: offset 16: expected 171127603"));
 }
 
+TEST_CASE("images without rows or columns, or with far too many, are refused") {
+  for (std::size_t at : {8U, 12U})
+    for (std::uint8_t top : {0, 1}) {
+      tiny_idx files;
+      files.images[at] = top;
+      files.images[at + 3] = 0;
+      CHECK(contains(files.message(), "images: offset " + std::to_string(at)
+                                          + ": expected the number of "));
+    }
+}
+
+TEST_CASE("parts of different shape, or without an image, are no data set") {
+  auto some = tiny_idx{}.load();
+  auto wide = some;
+  wide.shape = {1, 1, 4};
+  CHECK(message_of([&] { (void) make_dataset(some, wide); })
+        == "data: expected held-out images of 2 x 2, as the training images, "
+           "found 1 x 4");
+  labelled_images none;
+  none.shape = some.shape;
+  CHECK(message_of([&] { (void) make_dataset(some, none); })
+        == "data: expected training and held-out images, found 3 and 0");
+  CHECK(contains(message_of([&] { (void) make_dataset(none, some); }),
+                 "found 0 and 3"));
+}
+
 TEST_CASE("a label of 10 or more is refused at its offset") {
   tiny_idx files;
   files.labels[9] = 10;

@@ -6,11 +6,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstddef>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -77,21 +79,72 @@ std::span<const double> widen(const gradient_part& part, std::size_t at,
   return wide;
 }
 
-/// Adds block by block, so that what is widened stays in the nearer caches: all
-/// replicas wait for this.
-std::vector<double> add(parts messages, std::size_t size) {
+using narrow_arrays = std::vector<identified<std::span<const float>>>;
+
+/// The gradients that are not empty, if all of them are in float32.
+std::optional<narrow_arrays> narrow_only(parts messages) {
+  narrow_arrays result;
+  for (const auto& [id, part] : messages) {
+    if (part.gradient.f64.size() > 0)
+      return std::nullopt;
+    if (part.gradient.f32.size() > 0)
+      result.push_back({id, part.gradient.f32.view()});
+  }
+  return result;
+}
+
+/// The same sum as `add_tree` has of what was widened before, in one pass: the
+/// elements from `at` on.
+void add_narrow(std::span<const identified<std::span<const float>>> arrays,
+                std::size_t at, std::span<double> out) {
+  auto n = out.size();
+  auto left = arrays.size() == 1 ? 1 : detail::split_of(arrays);
+  auto a = arrays[0].message.subspan(at, n);
+  auto rest = arrays.subspan(left);
+  if (rest.size() == 1 && left == 1) {
+    auto b = rest[0].message.subspan(at, n);
+    for (std::size_t i = 0; i < n; ++i)
+      out[i] = double{a[i]} + double{b[i]};
+    return;
+  }
+  if (left == 1)
+    std::ranges::copy(a, out.begin());
+  else
+    add_narrow(arrays.first(left), at, out);
+  if (rest.empty())
+    return;
+  std::array<double, detail::sum_block> other;
+  add_narrow(rest, at, std::span{other}.first(n));
+  for (std::size_t i = 0; i < n; ++i)
+    out[i] += other[i];
+}
+
+/// Of gradients in float64, or in both types.
+void add_wide(parts messages, std::span<double> sum) {
   constexpr std::size_t block = 1024;
-  std::vector<double> sum(size);
   std::vector<double> wide(messages.size() * block);
-  for (std::size_t at = 0; at < size; at += block) {
-    auto n = std::min(block, size - at);
+  for (std::size_t at = 0; at < sum.size(); at += block) {
+    auto n = std::min(block, sum.size() - at);
     std::vector<identified<std::span<const double>>> arrays;
     for (std::size_t i = 0; i < messages.size(); ++i)
       if (const auto& [id, part] = messages[i]; part.gradient.size() > 0)
         arrays.push_back(
             {id, widen(part, at, std::span{wide}.subspan(i * block, n))});
-    add_tree<double>(std::move(arrays), std::span{sum}.subspan(at, n));
+    add_tree<double>(std::move(arrays), sum.subspan(at, n));
   }
+}
+
+/// Adds block by block, so that what is widened stays in the nearer caches: all
+/// replicas wait for this.
+std::vector<double> add(parts messages, std::size_t size) {
+  std::vector<double> sum(size);
+  if (auto arrays = narrow_only(messages))
+    for (std::size_t at = 0; at < size; at += detail::sum_block)
+      add_narrow(
+          *arrays, at,
+          std::span{sum}.subspan(at, std::min(detail::sum_block, size - at)));
+  else
+    add_wide(messages, sum);
   return sum;
 }
 
