@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds, tests and measures the CUDA kernels on a machine with a GPU.
 set -euo pipefail
+. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 usage() {
   cat <<'TEXT'
@@ -123,14 +124,6 @@ recent_cmake() {
     && printf '3.25\n%s\n' "$version" | sort --check=quiet --version-sort
 }
 
-find_nvcc() {
-  local candidate
-  for candidate in "${CUDACXX:-}" nvcc /usr/local/cuda/bin/nvcc; do
-    [[ -n $candidate ]] && command -v "$candidate" && return
-  done
-  return 1
-}
-
 step "tools"
 nvcc=$(find_nvcc) || fail "no nvcc; set CUDACXX"
 ninja=$(find_tool ninja) \
@@ -163,10 +156,7 @@ if $gpu; then
   architecture=${capability/./}-real
   printf 'gpu    %s\n' \
     "$(nvidia-smi --query-gpu=name,driver_version --format=csv,noheader | head -1)"
-  [[ -n $torch_root ]] || torch_root=$("${PYTHON:-python3}" -c '
-import os, torch
-print(os.path.dirname(torch.__file__) if torch.version.cuda else "")' \
-    2> /dev/null || true)
+  torch_root=$(find_cuda_torch || true)
 fi
 printf 'torch  %s\n' "${torch_root:-none with CUDA: no comparison, no component}"
 

@@ -28,3 +28,30 @@ build() {
       ${1:+--target "$@"} -- --quiet
   )
 }
+
+# Prints the path of nvcc: $CUDACXX, or where it usually is.
+find_nvcc() {
+  local candidate
+  for candidate in "${CUDACXX:-}" nvcc /usr/local/cuda/bin/nvcc; do
+    [[ -n $candidate ]] && command -v "$candidate" && return
+  done
+  return 1
+}
+
+# Prints the folder of include/ and lib/ of a libtorch with CUDA: $TORCH_ROOT, or
+# that of the PyTorch of $PYTHON (default: python3).
+find_cuda_torch() {
+  if [[ -n ${TORCH_ROOT:-} ]]; then
+    echo "$TORCH_ROOT"
+    return
+  fi
+  "${PYTHON:-python3}" -c '
+import os, torch
+assert torch.version.cuda
+print(os.path.dirname(torch.__file__))' 2>/dev/null
+}
+
+# Tells whether the driver shows a GPU.
+has_gpu() {
+  [[ -n $(nvidia-smi --list-gpus 2>/dev/null) ]]
+}

@@ -4,6 +4,10 @@
 #
 #   --processes=N   N processes on this machine, each with one core or its own
 #                   GPU unless --devices says otherwise
+#
+# With GPUs it needs nvcc and a libtorch with CUDA, which Debian does not have:
+# Python's PyTorch, or the folder of include/ and lib/ that TORCH_ROOT names.
+# CUDACXX names another nvcc, PYTHON another Python.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -45,10 +49,43 @@ run_several() {
   return "$status"
 }
 
+# Whether to build for GPUs: the driver shows one, or TORCH_ROOT asks for it, and
+# nothing is missing. Sets nvcc and torch.
+with_cuda() {
+  has_gpu || [[ -n ${TORCH_ROOT:-} ]] || return 1
+  nvcc=$(find_nvcc) || {
+    say "no nvcc (install the CUDA toolkit, or set CUDACXX): CPUs only"
+    return 1
+  }
+  torch=$(find_cuda_torch) || {
+    say "no libtorch with CUDA (set TORCH_ROOT, or PYTHON): CPUs only"
+    return 1
+  }
+}
+
+build_with_cuda() {
+  local architectures=()
+  has_gpu && architectures=(-DCMAKE_CUDA_ARCHITECTURES=native)
+  cmake -S "$root" -B "$folder" -G Ninja -DCMAKE_BUILD_TYPE=Release \
+    -DSYNCNORM_ENABLE_TESTS=OFF \
+    -DCMAKE_CUDA_COMPILER="$nvcc" -DSYNCNORM_ENABLE_CUDA=ON \
+    -DSYNCNORM_TORCH_ROOT="$torch" \
+    ${architectures[@]+"${architectures[@]}"} >/dev/null
+  cmake --build "$folder" -j "$(jobs_for_memory)" --target syncnorm-train \
+    -- --quiet
+}
+
 "$root/scripts/setup.sh"
-say "building examples/trainer"
-build cpu syncnorm-train
+if with_cuda; then
+  say "building examples/trainer with $nvcc and the libtorch of $torch"
+  folder=$root/build/train-cuda
+  build_with_cuda
+else
+  say "building examples/trainer"
+  folder=$root/build/cpu
+  build cpu syncnorm-train
+fi
 say "training"
-program=$root/build/cpu/examples/trainer/syncnorm-train
+program=$folder/examples/trainer/syncnorm-train
 ((processes > 1)) || exec "$program" ${arguments[@]+"${arguments[@]}"}
 run_several ${arguments[@]+"${arguments[@]}"}
