@@ -1,4 +1,6 @@
+#include "trainer/model/archive.hpp"
 #include "trainer/model/engine.hpp"
+#include "trainer/model/network.hpp"
 
 #include "trainer/scratch_folder.hpp"
 
@@ -129,13 +131,44 @@ TEST_CASE("a checkpoint with one bit changed anywhere, or cut off, is refused "
   CHECK(machine.hash() == before);
 }
 
-TEST_CASE("a checkpoint of another model is refused by name") {
+TEST_CASE("a checkpoint of another model is refused by name, and nothing is "
+          "taken over") {
   settings options;
   options.model = model_kind::mlp;
   auto content = trained(options).save("state");
-  auto message = message_of([&] {
-    engine machine{{}, device{}, digits};
-    machine.load(content, "the file");
-  });
-  CHECK(message.starts_with("the file: of another model"));
+  engine machine{{}, device{}, digits};
+  auto before = machine.hash();
+  CHECK(message_of([&] {
+          machine.load(content, "the file");
+        }).starts_with("the file: of another model"));
+  CHECK(machine.hash() == before);
+}
+
+TEST_CASE("a checkpoint with the same names and as many weights, but of other "
+          "shapes, types or velocity, is refused, and nothing is taken over") {
+  settings options;
+  options.model = model_kind::mlp;
+  auto machine = trained(options);
+  auto before = machine.hash();
+  auto pack_with = [&](const torch::Tensor& velocity, bool turned) {
+    auto model =
+        make_network(options.model, options.norm, digits->training.shape);
+    if (turned)
+      for (auto& x : model->parameters())
+        if (x.dim() == 2)
+          x.set_data(x.detach().t().contiguous());
+    return pack(*model, velocity, "state");
+  };
+  auto refusal = [&](const std::string& content) {
+    return message_of([&] { machine.load(content, "the file"); });
+  };
+  const std::string expected = "the file: of another model: expected ";
+  auto n = static_cast<std::int64_t>(machine.size());
+  CHECK(refusal(pack_with(torch::zeros({n}), true)).starts_with(expected));
+  CHECK(refusal(pack_with(torch::zeros({1}), false)).starts_with(expected));
+  CHECK(refusal(pack_with(torch::zeros({n}, torch::kFloat64), false))
+            .starts_with(expected));
+  CHECK(machine.hash() == before);
+  CHECK(refusal(pack_with(torch::zeros({n}), false)) == "nothing was thrown");
+  CHECK(machine.hash() != before);
 }

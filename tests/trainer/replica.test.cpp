@@ -1,4 +1,5 @@
 #include "trainer/run/replica.hpp"
+#include "trainer/run/trainer.hpp"
 
 #include "trainer/scratch_folder.hpp"
 #include "trainer/test_config.hpp"
@@ -7,6 +8,7 @@
 
 #include <doctest/doctest.h>
 
+#include <cstdio>
 #include <limits>
 #include <string>
 #include <utility>
@@ -104,4 +106,31 @@ TEST_CASE("a replica refuses masters that are none") {
   CHECK(contains(one.refusal<lineup>(relay_atom_v, none, std::uint64_t{1},
                                      std::uint64_t{2}),
                  "expected a master to relay to"));
+}
+
+TEST_CASE("replicas whose weights differ end the run with its first epoch") {
+  caf::actor_system system{configuration()};
+  auto data = load_dataset(SYNCNORM_DIGITS);
+  settings options;
+  options.model = model_kind::mlp;
+  options.batch = 512;
+  options.epochs = 3;
+  auto members = spawn_replicas(system, options, {device{}}, data);
+  // It takes other steps.
+  auto other = options;
+  other.momentum = 0.5;
+  members.push_back(spawn_replicas(system, other, {device{}}, data).at(0));
+  fleet processes{system, options, members};
+  auto* nowhere = std::fopen("/dev/null", "w");
+  progress_display display{nowhere};
+  auto steps_before = 0;
+  trainer coordinator{options, *data, processes, display, [&] {
+                        ++steps_before;
+                        return false;
+                      }};
+  CHECK(contains(message_of([&] { coordinator.run(); }),
+                 "replica 1: the weights differ from replica 0's"));
+  // Three steps of 512 or fewer are an epoch.
+  CHECK(steps_before == 2);
+  std::fclose(nowhere);
 }

@@ -8,6 +8,7 @@
 #include <torch/serialize/input-archive.h>
 #include <torch/serialize/output-archive.h>
 
+#include <algorithm>
 #include <sstream>
 #include <vector>
 
@@ -36,14 +37,45 @@ torch::serialize::InputArchive open_ours(torch::serialize::InputArchive& whole,
   return ours;
 }
 
-std::vector<std::vector<std::int64_t>> shapes_of(const network& model) {
-  std::vector<std::vector<std::int64_t>> result;
-  for (const auto& x : model.parameters())
-    result.push_back(x.sizes().vec());
-  for (const auto& x : model.buffers())
-    result.push_back(x.sizes().vec());
+std::vector<torch::Tensor> tensors_of(const network& model) {
+  auto result = model.parameters();
+  auto buffers = model.buffers();
+  result.insert(result.end(), buffers.begin(), buffers.end());
   return result;
 }
+
+/// What a model had before it was loaded, and has again with this object's end
+/// unless it is kept as it is.
+class former_tensors {
+public:
+  explicit former_tensors(const network& model) : tensors_{tensors_of(model)} {
+    for (const auto& x : tensors_)
+      former_.push_back(x.detach());
+  }
+
+  former_tensors(const former_tensors&) = delete;
+  former_tensors& operator=(const former_tensors&) = delete;
+
+  ~former_tensors() {
+    for (std::size_t i = 0; i < former_.size(); ++i)
+      tensors_[i].set_data(former_[i]);
+  }
+
+  [[nodiscard]] bool have_shapes_of(const network& model) const {
+    auto others = tensors_of(model);
+    return std::ranges::equal(
+        former_, others,
+        [](const auto& x, const auto& y) { return x.sizes() == y.sizes(); });
+  }
+
+  void forget() {
+    former_.clear();
+  }
+
+private:
+  std::vector<torch::Tensor> tensors_;
+  std::vector<torch::Tensor> former_;
+};
 
 } // namespace
 
@@ -65,7 +97,7 @@ std::string pack(const network& model, const torch::Tensor& velocity,
 void unpack(const std::string& content, const std::string& file, network& model,
             torch::Tensor& velocity) {
   auto archive = open(content, file);
-  auto shapes = shapes_of(model);
+  former_tensors former{model};
   torch::Tensor read;
   try {
     model.load(archive);
@@ -74,12 +106,13 @@ void unpack(const std::string& content, const std::string& file, network& model,
     throw failure{fmt::format("{}: of another model: {}", file,
                               x.what_without_backtrace())};
   }
-  if (shapes != shapes_of(model) || read.sizes() != velocity.sizes()
+  if (!former.have_shapes_of(model) || read.sizes() != velocity.sizes()
       || read.scalar_type() != velocity.scalar_type())
     throw failure{fmt::format("{}: of another model: expected {} weights, "
                               "found {}, or other shapes",
                               file, velocity.numel(), read.numel())};
   velocity.copy_(read);
+  former.forget();
 }
 
 std::string read_state(const std::string& content, const std::string& file) {

@@ -19,7 +19,7 @@ namespace syncnorm::train {
 
 /// Takes over what `pack` put in.
 /// @throws failure that names `file` if it is not a checkpoint, or if the model
-///         or the velocity has other shapes; then `model` is not to be used.
+///         or the velocity has other shapes; both are as they were.
 void unpack(const std::string& content, const std::string& file, network& model,
             torch::Tensor& velocity);
 
