@@ -134,15 +134,23 @@ def find(page, name):
     return any((folder / name).exists() for folder in folders)
 
 
+def has_option(script, option):
+    """Whether a script has it, or the program that it passes options on to."""
+    text = (ROOT / script).read_text()
+    if script == "scripts/train.sh":
+        program = (ROOT / "examples/trainer/run/config.cpp").read_text()
+        text += re.sub(r'"([\w-]+)"', r"--\1", program)
+    return option in text
+
+
 def check_command(line):
     """Returns what is wrong with a line of a shell block."""
     words = line.split("#")[0].split()
     if words and words[0].startswith("scripts/"):
-        script = ROOT / words[0]
-        if not script.exists():
+        if not (ROOT / words[0]).exists():
             return f"there is no {words[0]}"
         for option in (w for w in words[1:] if w.startswith("--")):
-            if option.split("=")[0] not in script.read_text():
+            if not has_option(words[0], option.split("=")[0]):
                 return f"{words[0]} has no option {option}"
     if "--preset" in words:
         presets = json.loads((ROOT / "CMakePresets.json").read_text())
