@@ -12,7 +12,13 @@ if(NOT TARGET torch)
                 "${SYNCNORM_TORCH_ROOT}/include/torch/csrc/api/include")
     set(TORCH_LIBRARIES torch)
     # libtorch.so refers to nothing, and registers what it brings when loaded.
-    target_link_options(torch INTERFACE "LINKER:--no-as-needed")
+    # What libtorch_cuda.so refers to, NCCL and the like, it finds itself then.
+    target_link_options(torch INTERFACE
+                        "LINKER:--no-as-needed,--allow-shlib-undefined")
+    # A fmt of its own, of another version than the library that we link.
+    if(EXISTS "${SYNCNORM_TORCH_ROOT}/include/fmt")
+      target_compile_definitions(torch INTERFACE FMT_HEADER_ONLY)
+    endif()
     foreach(part IN ITEMS torch torch_cpu torch_cuda c10 c10_cuda)
       if(EXISTS "${SYNCNORM_TORCH_ROOT}/lib/lib${part}.so")
         target_link_libraries(torch

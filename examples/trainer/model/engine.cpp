@@ -10,6 +10,7 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/cuda.h>
 #include <torch/nn/modules/batchnorm.h>
 

@@ -5,6 +5,7 @@
 #include "trainer/output/atomic_file.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <chrono>
 #include <cmath>
