@@ -140,7 +140,7 @@ def has_option(script, option):
     if script == "scripts/train.sh":
         program = (ROOT / "examples/trainer/run/config.cpp").read_text()
         text += re.sub(r'"([\w-]+)"', r"--\1", program)
-    return option in text
+    return re.search(re.escape(option) + r"(?![\w-])", text)
 
 
 def check_command(line):

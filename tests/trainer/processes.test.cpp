@@ -153,6 +153,23 @@ TEST_CASE("workers of a server that is killed or stopped say so, and end") {
   }
 }
 
+namespace {
+
+/// The losses of a run without an end in `folder` are those of one process with
+/// these options.
+void require_losses_of_one(const scratch_folder& folder,
+                           const arguments& options) {
+  auto found = read_trace(folder).losses;
+  auto epochs = fmt::format("--epochs={}", found.size() / 23 + 1);
+  auto whole = run(1, "cpu", options + arguments{epochs}).losses;
+  REQUIRE(found.size() <= whole.size());
+  // Other sums in float64, which training amplifies.
+  for (std::size_t i = 0; i < found.size(); ++i)
+    REQUIRE(std::abs(found[i] - whole[i]) <= 1e-6 * whole[i]);
+}
+
+} // namespace
+
 TEST_CASE("with --on-failure=continue a run goes on without a lost process, "
           "exactly, and takes a new one in") {
   scratch_folder folder;
@@ -177,13 +194,7 @@ TEST_CASE("with --on-failure=continue a run goes on without a lost process, "
   REQUIRE(first.process->wait_for("epoch"));
   CHECK(first.process->kill(SIGINT) == 0);
   require_good_end(*three);
-  auto found = read_trace(folder).losses;
-  auto epochs = fmt::format("--epochs={}", found.size() / 23 + 1);
-  auto whole = run(1, "cpu", options + arguments{epochs}).losses;
-  REQUIRE(found.size() <= whole.size());
-  // Other sums in float64, which training amplifies.
-  for (std::size_t i = 0; i < found.size(); ++i)
-    REQUIRE(std::abs(found[i] - whole[i]) <= 1e-6 * whole[i]);
+  require_losses_of_one(folder, options);
 }
 
 namespace {
@@ -245,13 +256,7 @@ TEST_CASE("with --on-failure=continue those who are left form another tree, "
   CHECK(tree.first.process->kill(SIGINT) == 0);
   for (std::size_t i : {2U, 3U, 4U})
     require_good_end(*tree.others[i]);
-  auto found = read_trace(folder).losses;
-  auto epochs = fmt::format("--epochs={}", found.size() / 23 + 1);
-  auto whole = run(1, "cpu", options + arguments{epochs}).losses;
-  REQUIRE(found.size() <= whole.size());
-  // Other sums in float64, which training amplifies.
-  for (std::size_t i = 0; i < found.size(); ++i)
-    REQUIRE(std::abs(found[i] - whole[i]) <= 1e-6 * whole[i]);
+  require_losses_of_one(folder, options);
 }
 
 namespace {
