@@ -58,9 +58,16 @@ public:
 
   /// Sends `message` into the next round from the actor `self`, a pointer to it
   /// or a `caf::scoped_actor`, which must be the one that registered. Use
-  /// `.then(...)` on what it returns; the master answers in time.
+  /// `.then(...)` on what it returns; the master answers in time. One whose
+  /// node is lost cannot: then it is CAF's `request_timeout`, a second after
+  /// the round's deadline. An actor behind a relay of its own node hears of it
+  /// at once.
   template <class Self>
   auto run_slave(Self&& self, In message) {
+    if (is_distant())
+      return detail::request_within(
+          self, ticket_.deadline + std::chrono::seconds{1}, master_,
+          run_slave_atom_v, next_tag(), std::move(message));
     return detail::request(self, master_, run_slave_atom_v, next_tag(),
                            std::move(message));
   }
@@ -72,7 +79,7 @@ public:
       link_ = std::make_shared<detail::thread_link<Out>>();
     auto slot = detail::make_reply_slot(link_->result);
     auto& system = master_.home_system();
-    if (master_.node() == system.node())
+    if (!is_distant())
       detail::send_and_lend(system, master_, run_slave_atom_v, next_tag(),
                             std::move(message), std::move(slot));
     else if (agent_)
@@ -124,6 +131,10 @@ public:
   }
 
 private:
+  [[nodiscard]] bool is_distant() const {
+    return master_.node() != master_.home_system().node();
+  }
+
   round_tag next_tag() noexcept {
     auto tag = ticket_.first;
     ++ticket_.first.round;

@@ -192,3 +192,27 @@ TEST_CASE_FIXTURE(two_nodes,
                [](caf::error& e) { FAIL(describe(e)); });
   CHECK(outcome_of(pipe->run_slave(block{1})).failed(errc::invalid_argument));
 }
+
+TEST_CASE_FIXTURE(system_fixture,
+                  "an actor whose master on another node never answers does "
+                  "not wait for ever") {
+  auto silent = system.spawn([]() -> caf::behavior {
+    return {[](run_slave_atom, const round_tag&, const block&) {
+      return caf::delegated<block>{};
+    }};
+  });
+  auto port = system.middleman().publish(silent, 0, "127.0.0.1");
+  REQUIRE(port);
+  config other_cfg;
+  caf::actor_system other{other_cfg};
+  auto remote = other.middleman().remote_actor("127.0.0.1", *port);
+  REQUIRE(remote);
+  pipe_type pipe{caf::actor_cast<master_type>(*remote),
+                 {{1, 1, 1, 1}, std::chrono::milliseconds{1}}};
+  caf::scoped_actor self{other};
+  pipe.run_slave(self, block{1})
+      .receive(
+          [](const block&) { FAIL("an answer"); },
+          [](const caf::error& e) { CHECK(e == caf::sec::request_timeout); });
+  caf::anon_send_exit(silent, caf::exit_reason::kill);
+}

@@ -12,7 +12,8 @@ namespace syncnorm::detail {
 
 /// Stands for an ordinary thread among the actors: the master monitors it, and
 /// it exits when the thread lets go of its pipe. It also rings when the thread
-/// waits past its own deadline, and forwards to a master on another node.
+/// waits past its own deadline, and forwards to a master on another node, whose
+/// loss it tells.
 template <class In, class Out>
 class pipe_agent : public caf::event_based_actor {
 public:
@@ -30,6 +31,12 @@ public:
   }
 
   caf::behavior make_behavior() override {
+    // A master of this node answers as it ends.
+    if (master_.node() != this->system().node())
+      detail::monitor(this, caf::actor_cast<caf::actor>(master_),
+                      [this](const caf::actor_addr&, const caf::error& reason) {
+                        on_lost(reason);
+                      });
     return {
         [this](register_slave_atom, std::int64_t identifier,
                reply_slot& ticket) { enlist(identifier, ticket); },
@@ -44,17 +51,39 @@ public:
 
 private:
   void enlist(std::int64_t identifier, reply_slot& slot) {
-    auto writer = writer_of<slave_ticket>(std::move(slot));
+    identifier_ = identifier;
+    ticket_ = writer_of<slave_ticket>(std::move(slot));
     detail::request(this, master_, register_slave_atom_v, identifier)
-        .then([writer](slave_ticket& ticket) { writer->put(ticket); },
-              [writer](caf::error& reason) { writer->put(std::move(reason)); });
+        .then([to = ticket_](slave_ticket& ticket) { to->put(ticket); },
+              [this, to = ticket_](caf::error& reason) {
+                to->put(from_master(reason));
+              });
   }
 
   void forward(const round_tag& tag, In& message, reply_slot& slot) {
-    auto writer = writer_of<Out>(std::move(slot));
+    reply_ = writer_of<Out>(std::move(slot));
     detail::request(this, master_, run_slave_atom_v, tag, std::move(message))
-        .then([writer](Out& reply) { writer->put(std::move(reply)); },
-              [writer](caf::error& reason) { writer->put(std::move(reason)); });
+        .then([to = reply_](Out& reply) { to->put(std::move(reply)); },
+              [this, to = reply_](caf::error& reason) {
+                to->put(from_master(reason));
+              });
+  }
+
+  /// CAF's own errors mean that the master is gone.
+  [[nodiscard]] caf::error from_master(const caf::error& reason) const {
+    if (code_of(reason))
+      return reason;
+    return make_error(errc::master_down,
+                      "replica " + std::to_string(identifier_)
+                          + ": the master is down (" + describe(reason) + ")");
+  }
+
+  void on_lost(const caf::error& reason) {
+    if (ticket_)
+      ticket_->put(from_master(reason));
+    if (reply_)
+      reply_->put(from_master(reason));
+    quit(reason);
   }
 
   void check() {
@@ -73,6 +102,10 @@ private:
 
   master_type master_;
   link_ptr link_;
+  std::int64_t identifier_ = 0;
+  /// Of the last registration and of the last message, answered or not.
+  std::shared_ptr<future_writer<slave_ticket>> ticket_;
+  std::shared_ptr<future_writer<Out>> reply_;
 };
 
 } // namespace syncnorm::detail
