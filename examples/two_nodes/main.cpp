@@ -8,9 +8,16 @@
 //   syncnorm-two-nodes serve 3          prints: port 34567, then the rounds
 //   syncnorm-two-nodes join 34567
 //
+// Or in three: the second process holds replica 1 only, and publishes its relay
+// by a name, by which the third one, with replica 2, finds it:
+//
+//   syncnorm-two-nodes relay 34567      prints: port 45678, then the rounds
+//   syncnorm-two-nodes below 45678
+//
 // With a folder of certificates behind that (scripts/make-certs.sh) both speak
 // TLS, as members of it: server and client, or whatever else is named.
 
+#include "syncnorm/master_directory.hpp"
 #include "syncnorm/network.hpp"
 #include "syncnorm/sync_master.hpp"
 #include "syncnorm/sync_relay.hpp"
@@ -84,7 +91,41 @@ int serve(caf::actor_system& system, long rounds) {
   return 0;
 }
 
-int join(caf::actor_system& system, std::uint16_t port) {
+using master_actor = sync_master_actor<double_array, double_array>;
+
+void run_slave(caf::actor_system& system, const master_actor& master,
+               std::int64_t identifier) {
+  auto name = "replica " + std::to_string(identifier) + ": ";
+  auto pipe = register_slave_thread<double_array, double_array>(system, master,
+                                                                identifier);
+  if (!pipe)
+    return print(name + describe(pipe.error()));
+  for (int round = 1;; ++round) {
+    auto sum = pipe->run_slave({static_cast<double>(identifier + 1)});
+    if (!sum)
+      return print(name + describe(sum.error()));
+    if (round <= 3)
+      print(name + "sum " + std::to_string((*sum)[0]));
+  }
+}
+
+void run_both(caf::actor_system& system, const master_actor& relay) {
+  std::thread other{[&] { run_slave(system, relay, 2); }};
+  run_slave(system, relay, 1);
+  other.join();
+}
+
+void run_in_the_middle(caf::actor_system& system, const master_actor& relay) {
+  // begin: directory
+  auto directory = spawn_master_directory(system, {{"sum", relay}});
+  auto port = publish_master(system, directory);
+  // end: directory
+  print(port ? "port " + std::to_string(*port) : describe(port.error()));
+  run_slave(system, relay, 1);
+  caf::anon_send_exit(directory, caf::exit_reason::user_shutdown);
+}
+
+int join(caf::actor_system& system, std::uint16_t port, bool in_the_middle) {
   // begin: find
   auto master =
       remote_master<double_array, double_array>(system, "127.0.0.1", port);
@@ -95,32 +136,40 @@ int join(caf::actor_system& system, std::uint16_t port) {
   auto relay = spawn_sync_relay<double_array, double_array>(
       system, *master, "sum", {.first = 1, .count = 2}, add);
   // end: find
-  auto slave = [&](std::int64_t identifier) {
-    auto name = "replica " + std::to_string(identifier) + ": ";
-    auto pipe = register_slave_thread<double_array, double_array>(system, relay,
-                                                                  identifier);
-    if (!pipe)
-      return print(name + describe(pipe.error()));
-    for (int round = 1;; ++round) {
-      auto sum = pipe->run_slave({static_cast<double>(identifier + 1)});
-      if (!sum)
-        return print(name + describe(sum.error()));
-      if (round <= 3)
-        print(name + "sum " + std::to_string((*sum)[0]));
-    }
-  };
-  std::thread other{slave, 2};
-  slave(1);
-  other.join();
+  if (in_the_middle)
+    run_in_the_middle(system, relay);
+  else
+    run_both(system, relay);
   caf::anon_send_exit(relay, caf::exit_reason::user_shutdown);
   return 0;
 }
 
+int join_below(caf::actor_system& system, std::uint16_t port) {
+  // begin: name
+  auto relay = remote_master<double_array, double_array>(system, "127.0.0.1",
+                                                         port, "sum");
+  // end: name
+  if (!relay) {
+    print(describe(relay.error()));
+    return 1;
+  }
+  run_slave(system, *relay, 2);
+  return 0;
+}
+
+int run(caf::actor_system& system, const std::string& mode, long number) {
+  if (mode == "serve")
+    return serve(system, number);
+  auto port = static_cast<std::uint16_t>(number);
+  return mode == "below" ? join_below(system, port)
+                         : join(system, port, mode == "relay");
+}
+
 int main(int argc, char** argv) {
   std::string mode = argc >= 3 && argc <= 5 ? argv[1] : "";
-  if (mode != "serve" && mode != "join") {
-    std::cerr << "usage: syncnorm-two-nodes serve ROUNDS | join PORT "
-                 "[CERTIFICATES [MEMBER]]\n";
+  if (mode != "serve" && mode != "join" && mode != "relay" && mode != "below") {
+    std::cerr << "usage: syncnorm-two-nodes serve ROUNDS | join PORT | "
+                 "relay PORT | below PORT [CERTIFICATES [MEMBER]]\n";
     return 2;
   }
   detail::init_types<caf::id_block::syncnorm>();
@@ -131,9 +180,7 @@ int main(int argc, char** argv) {
   try {
     config cfg{folder, member};
     caf::actor_system system{cfg};
-    auto number = std::strtol(argv[2], nullptr, 10);
-    return mode == "serve" ? serve(system, number)
-                           : join(system, static_cast<std::uint16_t>(number));
+    return run(system, mode, std::strtol(argv[2], nullptr, 10));
   } catch (const error& x) {
     print(x.what());
     return 1;

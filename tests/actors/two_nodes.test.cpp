@@ -1,3 +1,4 @@
+#include "syncnorm/master_directory.hpp"
 #include "syncnorm/network.hpp"
 
 #include "tests/actors/relay_tree.hpp"
@@ -85,6 +86,96 @@ TEST_CASE("replicas whose master's process is killed or stopped say so") {
       CHECK(said);
     }
   }
+}
+
+namespace {
+
+/// A master, a relay with replica 1 in the middle, and replica 2 below it.
+struct three_processes {
+  std::unique_ptr<child_process> server;
+  std::unique_ptr<child_process> middle;
+  std::unique_ptr<child_process> leaf;
+
+  explicit three_processes(const std::string& rounds)
+      : server{two_processes::start("serve", rounds)} {
+    middle = two_processes::start("relay", port_of(*server));
+    leaf = two_processes::start("below", port_of(*middle));
+  }
+
+  static std::string port_of(child_process& process) {
+    auto line = process.line_that_begins("port ");
+    REQUIRE(line.starts_with("port "));
+    return line.substr(5, line.find('\n') - 5);
+  }
+};
+
+} // namespace
+
+TEST_CASE("a process whose relay another one finds by its name is between that "
+          "and the master") {
+  three_processes run{"3"};
+  CHECK(run.server->finish() == 0);
+  CHECK(has(run.server->output(), "owner: sum 6"));
+  run.middle->finish();
+  CHECK(has(run.middle->output(), "replica 1: sum 6"));
+  run.leaf->finish();
+  CHECK(has(run.leaf->output(), "replica 2: sum 6"));
+  CHECK(has(run.leaf->output(), "replica 2: master_down: "));
+}
+
+TEST_CASE("a process in the middle that is killed or stopped is named above, "
+          "and missed below") {
+  for (auto signal : {SIGKILL, SIGSTOP}) {
+    three_processes run{"0"};
+    REQUIRE(run.leaf->wait_for("replica 2: sum 6"));
+    run.middle->signal(signal);
+    CHECK(run.server->finish() == 1);
+    auto named = has(run.server->output(), "replicas 1 to 2")
+                 || has(run.server->output(), "replicas 1, 2");
+    CHECK(named);
+    run.leaf->finish();
+    INFO(run.leaf->output());
+    CHECK(has(run.leaf->output(), "replica 2: master_down: "));
+  }
+}
+
+TEST_CASE_FIXTURE(system_fixture,
+                  "a directory tells masters by their names, and says which "
+                  "there are") {
+  auto master = spawn_sync_master<block, block>(system, {.layer = "bn1"},
+                                                sum_of_blocks());
+  auto other_type = spawn_sync_master<double, double>(
+      system, {.layer = "bn2"},
+      [](auto) -> std::vector<identified<double>> { return {}; });
+  auto directory =
+      spawn_master_directory(system, {{"bn1", master}, {"bn2", other_type}});
+  auto port = publish_master(system, directory);
+  REQUIRE(port);
+  config other_cfg;
+  caf::actor_system other{other_cfg};
+  auto find = [&](const char* name) {
+    return remote_master<block, block>(other, "127.0.0.1", *port, name);
+  };
+  auto found = find("bn1");
+  REQUIRE(found);
+  CHECK(register_slave_thread<block, block>(other, *found, 1));
+  auto text = "invalid_argument: remote_master: port " + std::to_string(*port)
+              + " of 127.0.0.1: ";
+  auto none = find("bn3");
+  REQUIRE_FALSE(none);
+  CHECK(describe(none.error())
+        == text + "no master is called \"bn3\" here; known: bn1, bn2");
+  auto wrong = find("bn2");
+  REQUIRE_FALSE(wrong);
+  CHECK(describe(wrong.error())
+        == text + "\"bn2\" is a master of another type");
+  CHECK_THROWS_AS(
+      spawn_master_directory(system, {{"bn1", master}, {"bn1", master}}),
+      error);
+  CHECK_THROWS_AS(spawn_master_directory(system, {{"", master}}), error);
+  caf::anon_send_exit(directory, caf::exit_reason::user_shutdown);
+  caf::anon_send_exit(master, caf::exit_reason::user_shutdown);
+  caf::anon_send_exit(other_type, caf::exit_reason::user_shutdown);
 }
 
 TEST_CASE_FIXTURE(system_fixture, "publishing and connecting fail in words") {
