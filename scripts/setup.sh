@@ -21,6 +21,8 @@ packages=(
   libhwy-dev libdlpack-dev libdnnl-dev ocl-icd-opencl-dev
   # the libtorch component and the trainer
   libtorch-dev zlib1g-dev
+  # a test loads the trainer's models in Python's torch
+  python3-torch
 )
 
 if [[ ${1:-} == --list ]]; then
