@@ -34,6 +34,14 @@ enum class failure_kind : std::uint8_t {
   go_on = 1,
 };
 
+/// KiB of a gradient that travel as one message, as relays send it: in float64.
+inline constexpr std::size_t default_chunk = 1024;
+
+/// Elements of a gradient in so many KiB.
+constexpr std::size_t elements_of_chunk(std::size_t kib) {
+  return kib * (1024 / sizeof(double));
+}
+
 /// The options of the program after reading; docs/trainer.md describes them.
 struct settings {
   // -- what is trained --------------------------------------------------------
@@ -83,7 +91,7 @@ struct settings {
   /// empty: where it reaches the server, at any port.
   std::string listen;
   /// KiB of a gradient, in float64, that travel as one message.
-  std::size_t chunk = 1024;
+  std::size_t chunk = default_chunk;
   failure_kind on_failure = failure_kind::stop;
   /// Seconds that a replica may keep the others waiting.
   double deadline = 60;
@@ -100,7 +108,7 @@ struct settings {
 
   /// `chunk`, in elements.
   [[nodiscard]] std::size_t chunk_elements() const {
-    return chunk * (1024 / sizeof(double));
+    return elements_of_chunk(chunk);
   }
 
   [[nodiscard]] bool has_tls() const {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "trainer/plan/settings.hpp"
 #include "trainer/run/messages.hpp"
 
 #include "syncnorm/sync_master.hpp"
@@ -14,9 +15,8 @@
 namespace syncnorm::train {
 
 /// Elements of a gradient that travel as one message, unless somebody says
-/// otherwise: 1 MiB of what relays send, float64. Of large messages nothing
-/// overlaps on their way.
-inline constexpr std::size_t gradient_chunk = std::size_t{1} << 17;
+/// otherwise. Of large messages nothing overlaps on their way.
+inline constexpr std::size_t gradient_chunk = elements_of_chunk(default_chunk);
 
 /// How many chunks a replica has on their way at a time.
 inline constexpr std::size_t max_gradient_lanes = 16;
