@@ -110,6 +110,28 @@ TEST_CASE("plain libtorch loads a checkpoint under BatchNorm's names, and "
   CHECK(machine.evaluate(0, 360).loss == doctest::Approx(loss).epsilon(1e-4));
 }
 
+TEST_CASE("a step changes the running statistics, but not with frozen norm, "
+          "whose weights it changes all the same") {
+  for (auto norm : {norm_kind::sync, norm_kind::local, norm_kind::frozen}) {
+    settings options;
+    options.norm = norm;
+    auto machine = trained(options);
+    scratch_folder folder;
+    auto file = folder / "model.pt";
+    auto content = machine.save("");
+    write_bytes(file, {content.begin(), content.end()});
+    auto model = std::make_shared<plain_cnn>();
+    torch::load(model, file.string());
+    auto is_frozen = norm == norm_kind::frozen;
+    for (auto& layer : {model->norm1, model->norm2, model->norm3}) {
+      CHECK(layer->running_mean.eq(0).all().item<bool>() == is_frozen);
+      CHECK(layer->running_var.eq(1).all().item<bool>() == is_frozen);
+      CHECK(layer->num_batches_tracked.item<std::int64_t>() == !is_frozen);
+      CHECK_FALSE(layer->bias.eq(0).all().item<bool>());
+    }
+  }
+}
+
 TEST_CASE("a checkpoint with one bit changed anywhere, or cut off, is refused "
           "by name") {
   settings options;

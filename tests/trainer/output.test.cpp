@@ -9,10 +9,13 @@
 #include "trainer/scratch_folder.hpp"
 
 #include <doctest/doctest.h>
+#include <pty.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <csignal>
+#include <cstdio>
 #include <fstream>
 
 using namespace syncnorm::train;
@@ -111,6 +114,65 @@ TEST_CASE("a record is framed by its length and two masked "
   };
   CHECK(unmasked(8) == crc32c(record.substr(0, 8)));
   CHECK(unmasked(15) == crc32c("abc"));
+}
+
+namespace {
+
+std::uint64_t number_at(const std::string& text, std::size_t at,
+                        std::size_t bytes) {
+  std::uint64_t result = 0;
+  for (auto i = bytes; i > 0; --i)
+    result = result << 8 | static_cast<std::uint8_t>(text[at + i - 1]);
+  return result;
+}
+
+/// The data of a file's records, whose frames are right.
+std::vector<std::string> records_of(const std::string& file) {
+  std::vector<std::string> result;
+  for (std::size_t at = 0; at < file.size();) {
+    auto size = number_at(file, at, 8);
+    REQUIRE(size <= file.size() - at - 16);
+    result.push_back(file.substr(at + 12, size));
+    REQUIRE(file.substr(at, size + 16) == tf_record(result.back()));
+    at += size + 16;
+  }
+  return result;
+}
+
+} // namespace
+
+TEST_CASE("a run's folder of logs gets an event file, with what each step and "
+          "each epoch measured, and a chart") {
+  scratch_folder folder;
+  settings options;
+  options.logdir = (folder / "new" / "log").string();
+  {
+    report run{options, 0};
+    for (std::uint64_t step = 1; step <= 2; ++step)
+      run.add(step_row(step));
+    run.add(epoch_row(1, 2));
+    CHECK(run.finish() == folder / "new" / "log" / "chart.svg");
+  }
+  std::vector<std::filesystem::path> files;
+  for (const auto& x : std::filesystem::directory_iterator{options.logdir})
+    if (x.path().filename().string().starts_with("events.out.tfevents."))
+      files.push_back(x.path());
+  REQUIRE(files.size() == 1);
+  auto records = records_of(read_text(files[0]));
+  const std::vector<std::pair<std::uint64_t, std::string>> expected{
+      {1, "loss/training"},      {1, "learning_rate"},
+      {2, "loss/training"},      {2, "learning_rate"},
+      {2, "loss/held_out"},      {2, "accuracy/held_out"},
+      {2, "time/waiting_share"}, {2, "time/samples_per_second"}};
+  REQUIRE(records.size() == 1 + expected.size());
+  CHECK(contains(records[0], "brain.Event:2"));
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const auto& [step, tag] = expected[i];
+    const auto& record = records[i + 1];
+    // A double of time before it, the key of the step between.
+    CHECK(number_at(record, 10, 1) == step);
+    CHECK(contains(record, tag));
+  }
 }
 
 TEST_CASE("a row of metrics comes back with the same bits") {
@@ -214,6 +276,66 @@ TEST_CASE("a chart with powers of ten along y has 1, 10 and 100 at the same "
   for (const auto* label : {">1<", ">10<", ">100<"})
     CHECK(contains(svg, label));
   CHECK_FALSE(contains(svg, "inf"));
+}
+
+namespace {
+
+/// What a program writes to a terminal, or to a file.
+struct written {
+  std::string terminal;
+  std::string file;
+};
+
+/// What comes before `mark`.
+std::string read_to(int descriptor, const std::string& mark) {
+  std::string result;
+  char some = 0;
+  while (!result.ends_with(mark)) {
+    REQUIRE(::read(descriptor, &some, 1) == 1);
+    result += some;
+  }
+  return result.substr(0, result.size() - mark.size());
+}
+
+/// @param draw uses a display.
+template <class F>
+written draw_on_both(F draw) {
+  written result;
+  int main = -1;
+  int side = -1;
+  REQUIRE(openpty(&main, &side, nullptr, nullptr, nullptr) == 0);
+  auto* terminal = fdopen(side, "w");
+  draw(terminal);
+  std::fputs("that is all", terminal);
+  std::fflush(terminal);
+  result.terminal = read_to(main, "that is all");
+  std::fclose(terminal);
+  ::close(main);
+  scratch_folder folder;
+  auto* file = std::fopen((folder / "out").c_str(), "w");
+  draw(file);
+  std::fclose(file);
+  result.file = read_text(folder / "out");
+  return result;
+}
+
+} // namespace
+
+TEST_CASE("progress is redrawn on a terminal; elsewhere there is a line an "
+          "epoch") {
+  progress_state state{1, 2, 64, 1437, 0.5, 0.1, 0.25};
+  auto text = draw_on_both([&](std::FILE* out) {
+    progress_display display{out};
+    display.note("begin");
+    display.show(state);
+    display.finish(state, epoch_row(1, 23));
+  });
+  auto line = epoch_line(state, epoch_row(1, 23));
+  CHECK(text.file == "begin\n" + line + "\n");
+  const std::string erase = "\r\033[K";
+  CHECK(text.terminal
+        == erase + "begin\r\n" + erase + progress_line(state) + erase + line
+               + "\r\n");
 }
 
 TEST_CASE("the progress line says where the run stands") {
