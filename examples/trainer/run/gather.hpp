@@ -3,13 +3,12 @@
 #include "trainer/run/messages.hpp"
 
 #include "syncnorm/errors.hpp"
-#include "syncnorm/future_result.hpp"
 
 #include <fmt/format.h>
 
 #include <chrono>
 #include <cstddef>
-#include <memory>
+#include <future>
 #include <optional>
 #include <type_traits>
 #include <utility>
@@ -45,15 +44,14 @@ template <class Result, class Make>
 class gatherer : public caf::event_based_actor {
 public:
   using result_type = answers<Result>;
-  using future_ptr = std::shared_ptr<future_result<result_type>>;
 
   gatherer(caf::actor_config& config, std::vector<replica_actor> members,
-           Make make, gather_limits limits, future_ptr future)
+           Make make, gather_limits limits, std::promise<result_type> out)
       : caf::event_based_actor{config},
         members_{std::move(members)},
         make_{std::move(make)},
         limits_{limits},
-        writer_{std::move(future)},
+        out_{std::move(out)},
         result_(members_.size()),
         settled_(members_.size()),
         open_{members_.size()} {}
@@ -124,14 +122,14 @@ private:
     settled_[i] = true;
     if (--open_ > 0)
       return;
-    writer_.put(std::move(result_));
+    out_.set_value(std::move(result_));
     quit();
   }
 
   std::vector<replica_actor> members_;
   Make make_;
   gather_limits limits_;
-  future_writer<result_type> writer_;
+  std::promise<result_type> out_;
   result_type result_;
   std::vector<bool> settled_;
   std::size_t open_;
@@ -146,16 +144,21 @@ answers<Result> gather(caf::actor_system& system,
                        const gather_limits& limits) {
   if (members.empty())
     return {};
-  auto future = std::make_shared<future_result<answers<Result>>>();
+  // Not a `future_result`: whoever waits for that looks for it for a while,
+  // here on the core of a replica.
+  std::promise<answers<Result>> promise;
+  auto future = promise.get_future();
   system.spawn<gatherer<Result, Make>>(members, std::move(make), limits,
-                                       future);
-  auto result = future->get();
-  if (result)
-    return std::move(*result);
-  answers<Result> failed(members.size());
-  for (auto& x : failed)
-    x.problem = result.error();
-  return failed;
+                                       std::move(promise));
+  try {
+    return future.get();
+  } catch (const std::future_error&) {
+    answers<Result> failed(members.size());
+    for (auto& x : failed)
+      x.problem = make_error(errc::master_down, "the actor that asks the "
+                                                "replicas is gone");
+    return failed;
+  }
 }
 
 } // namespace syncnorm::train
