@@ -6,6 +6,7 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
@@ -236,6 +237,26 @@ TEST_CASE("a process in the middle of the tree that is killed or stopped ends "
       require_failure(*tree.others[i], name);
     middle.kill(SIGKILL);
   }
+}
+
+TEST_CASE("an address of --listen that cannot be had ends the run for all, by "
+          "the name of its process") {
+  auto first = serve(small + running_tree::shape, 3);
+  // Two groups of two: one of these has another process below it.
+  std::vector<child> others;
+  auto taken = "--listen=" + first.where;
+  for (int i = 0; i < 3; ++i)
+    others.push_back(
+        join(first.where, small + running_tree::shape + arguments{taken}));
+  auto text = fmt::format("--listen: {} cannot be had: ", first.where);
+  require_failure(*first.process, text);
+  auto is_named = [&](const child& x) {
+    return contains(first.process->output(),
+                    fmt::format(":{}: {}", x->id(), text));
+  };
+  CHECK(std::ranges::count_if(others, is_named) == 1);
+  for (auto& x : others)
+    require_failure(*x, text);
 }
 
 TEST_CASE("with --on-failure=continue those who are left form another tree, "

@@ -296,6 +296,22 @@ TEST_CASE("without a device list there is a replica for each core that the "
   CHECK(contains(result.output, "norm on cpu:0: "));
 }
 
+TEST_CASE("--help lists the options, and a configuration file sets them") {
+  auto help = train({"--help"});
+  CHECK(help.status == 0);
+  for (const auto* option : {"--devices", "--norm", "--resume", "--eval"})
+    CHECK(contains(help.output, option));
+  scratch_folder folder;
+  const std::string text = "model = \"mlp\"\nepochs = 1\ndevices = \"cpu*3\"\n";
+  write_bytes(folder / "run.conf", {text.begin(), text.end()});
+  auto result = train({"--config-file=" + (folder / "run.conf").string()});
+  CAPTURE(result.output);
+  CHECK(result.status == 0);
+  CHECK(
+      contains(result.output, "mlp, f32, sync norm on cpu:0, cpu:1, cpu:2: "));
+  CHECK(contains(result.output, "\nepoch 1/1 "));
+}
+
 TEST_CASE("a folder that may not be written to is refused before the first "
           "step") {
   scratch_folder folder;
@@ -312,7 +328,8 @@ TEST_CASE("a folder that may not be written to is refused before the first "
 TEST_CASE("what cannot be done is refused in one line") {
   scratch_folder folder;
   write_bytes(folder / "file", {1, 2, 3});
-  refuses({"--nonsense=1"}, "--nonsense=1");
+  refuses({"--nonsense=1"}, "train: --nonsense=1: not an option; --help ");
+  refuses({"--lr=fast"}, "train: --lr=fast: unexpected character; --help ");
   refuses({"nonsense"}, "unknown argument \"nonsense\"");
   refuses({"--model=vgg"}, "--model: expected mlp, cnn, resnet");
   refuses({"--devices=tpu"}, "--devices: expected cpu");

@@ -12,9 +12,29 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <regex>
 
 namespace syncnorm::train {
+
+namespace {
+
+/// What CAF could not read, as `--lr=x: unexpected character`; CAF says
+/// `parser_error(unexpected_character, ({"argument" = "--lr=x"}))`.
+std::string option_problem(const caf::error& problem) {
+  static const std::regex pattern{
+      R"re(\w+\((\w+), \(\{"argument" = "(.*)"\}\)\))re"};
+  auto text = first_line(describe(problem));
+  std::smatch parts;
+  if (!std::regex_match(text, parts, pattern))
+    return text;
+  auto code = parts[1].str();
+  std::ranges::replace(code, '_', ' ');
+  return fmt::format("{}: {}", parts[2].str(), code);
+}
+
+} // namespace
 
 config::config() {
   detail::add_types<caf::id_block::syncnorm, caf::id_block::syncnorm_train>(
@@ -71,7 +91,7 @@ config::config() {
 
 std::optional<settings> config::read(int argc, char** argv) {
   if (auto problem = parse(argc, argv))
-    throw failure{first_line(describe(problem)) + "; --help lists the options"};
+    throw failure{option_problem(problem) + "; --help lists the options"};
   if (detail::printed_help(*this))
     return std::nullopt;
   if (auto leftover = detail::first_leftover(*this); !leftover.empty())

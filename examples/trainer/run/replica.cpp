@@ -9,6 +9,7 @@
 #include "trainer/run/relay_station.hpp"
 #include "trainer/run/request_check.hpp"
 #include "trainer/run/this_machine.hpp"
+#include "trainer/run/worker.hpp"
 
 #include "syncnorm/errors.hpp"
 
@@ -105,10 +106,10 @@ public:
           return guarded([&] { return relay(leader, first, count); });
         },
         [this](open_atom) -> caf::result<std::string> {
-          return guarded([&] { return door().open(); });
+          return guarded([&] { return door().open(); }, process_name());
         },
         [this](reach_atom, const std::string& where) -> caf::result<void> {
-          return guarded([&] { door().reach(where); });
+          return guarded([&] { door().reach(where); }, process_name());
         },
         [this](follow_atom, const lineup& leader, std::uint64_t index,
                std::uint64_t replicas) -> caf::result<void> {
@@ -147,8 +148,9 @@ public:
 private:
   /// The handler's edge: answers what `f` returns or, in one line, why it
   /// threw. Then this replica takes part no more, and says so to the others.
+  /// @param who names it, unless it is this replica by its number.
   template <class F>
-  auto guarded(F f) -> caf::result<decltype(f())> {
+  auto guarded(F f, std::string who = {}) -> caf::result<decltype(f())> {
     prepare_thread();
     try {
       if constexpr (std::is_void_v<decltype(f())>) {
@@ -158,9 +160,9 @@ private:
         return f();
       }
     } catch (const error& x) {
-      return leave(x.code(), x.what());
+      return leave(x.code(), who, x.what());
     } catch (const std::exception& x) {
-      return leave(errc::invalid_argument, x.what());
+      return leave(errc::invalid_argument, who, x.what());
     }
   }
 
@@ -189,9 +191,10 @@ private:
     give_way();
   }
 
-  caf::error leave(errc code, const std::string& what) {
-    auto why =
-        fmt::format("replica {}: {}", parts_->place.index, first_line(what));
+  caf::error leave(errc code, std::string who, const std::string& what) {
+    if (who.empty())
+      who = fmt::format("replica {}", parts_->place.index);
+    auto why = fmt::format("{}: {}", who, first_line(what));
     parts_->machine->give_up(why);
     if (parts_->gradients)
       parts_->gradients->give_up(why);
