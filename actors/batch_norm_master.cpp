@@ -1,5 +1,7 @@
 #include "syncnorm/batch_norm_master.hpp"
 
+#include "round_arguments.hpp"
+
 #include "syncnorm/detail/device_merge.hpp"
 #include "syncnorm/merge_tree.hpp"
 #include "syncnorm/moments.hpp"
@@ -9,9 +11,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstddef>
-#include <limits>
 #include <memory>
 #include <utility>
 
@@ -19,150 +19,11 @@ namespace syncnorm {
 
 namespace {
 
-using message = identified<batch_norm_message>;
-
-[[noreturn]] void refuse(errc code, std::int64_t identifier,
-                         const std::string& text) {
-  throw error{code, fmt::format("replica {} sent {}", identifier, text)};
-}
-
-[[noreturn]] void refuse(errc code, const message& x, const std::string& text) {
-  refuse(code, x.identifier, text);
-}
-
-// -- batches that share a message ---------------------------------------------
-
-std::size_t batches_of(const batch_norm_message& x) {
-  return x.more.size() + 1;
-}
-
-std::int64_t& count_of(batch_norm_message& x, std::size_t batch) {
-  return batch == 0 ? x.count : x.more[batch - 1];
-}
-
-std::int64_t count_of(const batch_norm_message& x, std::size_t batch) {
-  return batch == 0 ? x.count : x.more[batch - 1];
-}
-
-/// Mean and M2 of that batch; null if the message has no values.
-const double* values_of(const batch_norm_message& x, std::size_t batch) {
-  const auto* all = x.values.data();
-  return all == nullptr ? nullptr : all + 2 * std::size_t(x.channels) * batch;
-}
-
-// -- arguments ----------------------------------------------------------------
-
-void require_known(const message& x) {
-  const auto& m = x.message;
-  if (m.mode.code > static_cast<std::uint8_t>(round_mode::backward))
-    refuse(errc::malformed_message, x, fmt::format("mode {}", m.mode.code));
-  if (m.type.code > static_cast<std::uint8_t>(dtype::bfloat16))
-    refuse(errc::malformed_message, x, fmt::format("dtype {}", m.type.code));
-  if (m.channels < 1 || std::uint64_t(m.channels) > double_array::max_size / 2)
-    refuse(errc::malformed_message, x, fmt::format("{} channels", m.channels));
-  for (std::size_t i = 0; i < batches_of(m); ++i)
-    if (count_of(m, i) < 0)
-      refuse(errc::malformed_message, x,
-             fmt::format("a count of {} elements", count_of(m, i)));
-  if (m.values.on_device()
-      && m.values.array().type() != statistics_type(m.type))
-    refuse(errc::dtype_mismatch, x,
-           fmt::format("statistics of {} on a device for a {} tensor",
-                       to_string(m.values.array().type()), to_string(m.type)));
-  if (m.resend)
-    return;
-  auto expected = 2 * std::size_t(m.channels) * batches_of(m);
-  auto nothing = m.values.size() == 0 && m.count == 0 && m.more.empty();
-  if (m.values.size() != expected && !nothing)
-    refuse(errc::malformed_message, x,
-           fmt::format("{} values for {} channels in {} batches, expected {}",
-                       m.values.size(), m.channels, batches_of(m), expected));
-  if (!m.more.empty()
-      && (m.mode != round_mode::forward || m.values.on_device()))
-    refuse(errc::invalid_argument, x,
-           fmt::format("{} batches in one message; only forward passes in host "
-                       "memory can share one",
-                       batches_of(m)));
-}
-
-void require_agreement(const message& owner, const message& x) {
-  const auto& a = owner.message;
-  const auto& b = x.message;
-  if (a.mode != b.mode)
-    refuse(errc::invalid_argument, x,
-           fmt::format("a {} message, replica {} a {} message; all replicas "
-                       "must make the same calls in the same order",
-                       to_string(b.mode), owner.identifier, to_string(a.mode)));
-  if (a.call != b.call)
-    refuse(errc::invalid_argument, x,
-           fmt::format("sums of call {} of the layer, replica {} of call {}; "
-                       "all replicas must pass backward through their calls in "
-                       "the same order",
-                       b.call, owner.identifier, a.call));
-  if (a.channels != b.channels)
-    refuse(errc::shape_mismatch, x,
-           fmt::format("{} channels, replica {} {} channels", b.channels,
-                       owner.identifier, a.channels));
-  if (a.type != b.type)
-    refuse(errc::dtype_mismatch, x,
-           fmt::format("{}, replica {} {}", to_string(b.type), owner.identifier,
-                       to_string(a.type)));
-  if (a.more.size() != b.more.size() && !a.resend && !b.resend)
-    refuse(errc::invalid_argument, x,
-           fmt::format("{} batches in one message, replica {} {}; all replicas "
-                       "must be asked for the same ones together",
-                       batches_of(b), owner.identifier, batches_of(a)));
-}
-
-/// `total` is what all messages were merged into, with the owner's update.
-void require_update(std::int64_t owner, const batch_norm_message& total) {
-  const auto& update = total.update;
-  if (update.mode.code > static_cast<std::uint8_t>(eps_mode::clamp))
-    refuse(errc::malformed_message, owner,
-           fmt::format("eps mode {}", update.mode.code));
-  auto expected = 2 * std::size_t(total.channels);
-  if (update.running.size() != 0 && update.running.size() != expected)
-    refuse(errc::malformed_message, owner,
-           fmt::format("{} running statistics, expected {} or none",
-                       update.running.size(), expected));
-  if (update.running.size() != 0
-      && update.running.on_device() != total.values.on_device()
-      && total.values.size() != 0)
-    refuse(errc::device_mismatch, owner,
-           "running statistics and values in memory of different devices");
-  if (update.online && update.running.on_device())
-    refuse(errc::device_mismatch, owner, "online statistics on a device");
-  if (update.online && update.running.size() != expected)
-    refuse(errc::malformed_message, owner,
-           fmt::format("{} online statistics, expected {}",
-                       update.running.size(), expected));
-}
-
-/// `batch` elements a channel shall be merged into what `update` has seen.
-void require_counters(std::int64_t owner, const statistics_update& update,
-                      std::int64_t batch) {
-  auto limit = std::numeric_limits<std::int64_t>::max();
-  if (update.num_batches_tracked < 0 || update.num_batches_tracked == limit)
-    refuse(errc::malformed_message, owner,
-           fmt::format("{} batches tracked", update.num_batches_tracked));
-  if (update.num_elements_tracked < 0
-      || update.num_elements_tracked > limit - batch)
-    refuse(errc::malformed_message, owner,
-           fmt::format("{} elements tracked before {} more",
-                       update.num_elements_tracked, batch));
-}
-
-std::int64_t total_count(std::span<const message> messages, std::size_t batch) {
-  std::int64_t total = 0;
-  for (const auto& x : messages) {
-    auto count = count_of(x.message, batch);
-    if (count > std::numeric_limits<std::int64_t>::max() - total)
-      refuse(errc::malformed_message, x,
-             fmt::format("a count of {} elements, too many in all", count));
-    total += count;
-  }
-  return total;
-}
+using message = detail::round_message;
+using detail::batches_of;
+using detail::count_of;
+using detail::total_count;
+using detail::values_of;
 
 // -- forward ------------------------------------------------------------------
 
@@ -277,6 +138,13 @@ void finish_online(std::int64_t count, statistics_update& update,
                    values + channels, {});
 }
 
+/// Rounds what the replicas keep as float32, as they do between two messages.
+void round_as_kept(dtype type, std::span<double> running) {
+  if (statistics_type(type) == dtype::float32)
+    for (auto& x : running)
+      x = static_cast<float>(x);
+}
+
 /// The reply to what all messages were merged into: one batch after the other.
 batch_norm_reply finish_forward(std::int64_t owner, batch_norm_message total) {
   auto size = 2 * std::size_t(total.channels);
@@ -287,11 +155,13 @@ batch_norm_reply finish_forward(std::int64_t owner, batch_norm_message total) {
   for (std::size_t i = 0; i < batches_of(total); ++i) {
     auto& count = count_of(total, i);
     auto* at = values.data() + i * size;
-    require_counters(owner, update, count);
+    detail::require_counters(owner, update, count);
     if (update.online) {
       finish_online(count, update, running, at, total.channels);
       count = update.num_elements_tracked;
     } else {
+      if (i != 0)
+        round_as_kept(total.type, running);
       finish_batch(count, update, running, at, total.channels);
     }
   }
@@ -369,8 +239,8 @@ auto merge_on_own_stream(const std::shared_ptr<device_stream>& stream) {
 batch_norm_message merge_messages(std::span<const message> messages,
                                   const device_stream& on) {
   for (const auto& x : messages) {
-    require_known(x);
-    require_agreement(messages[0], x);
+    detail::require_known(x);
+    detail::require_agreement(messages[0], x);
   }
   const auto& first = messages[0].message;
   if (messages.size() == 1)
@@ -401,12 +271,12 @@ batch_norm_reply merge_round(std::span<const message> messages,
   auto forward = total.mode == round_mode::forward;
   auto owner = messages[0].identifier;
   if (forward)
-    require_update(owner, total);
+    detail::require_update(owner, total);
   if (!total.values.on_device())
     return forward ? finish_forward(owner, std::move(total))
                    : finish_backward(std::move(total));
   if (forward)
-    require_counters(owner, total.update, total.count);
+    detail::require_counters(owner, total.update, total.count);
   return detail::finish_on_device(total, on);
 }
 

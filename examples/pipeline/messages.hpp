@@ -55,9 +55,14 @@ struct totals {
 /// The slave actors, as the supervisor has started them.
 struct crew {
   std::vector<syncnorm::batch_norm_slave_actor> slaves;
+  /// Batches to ask each for together, at most: they share their messages.
+  std::size_t together = 16;
+  /// Such groups on their way at a time: while one waits for the statistics of
+  /// all slaves, the next is measured.
+  std::size_t groups = 2;
   /// A batch whose statistics had been counted before its answers were lost:
   /// normalized, and not to be fed again.
-  std::optional<syncnorm::shared_tensor> redone;
+  std::optional<syncnorm::shared_tensor> redone{};
 };
 
 } // namespace pipeline
@@ -118,8 +123,8 @@ using supervisor_actor = syncnorm::detail::typed_actor<
     caf::result<crew>(crew_atom),
 
     /// From the normalizer, when no request to a slave is open: the batch that
-    /// is to be fed next. Answered with new slave actors that have everything
-    /// the old ones had seen.
+    /// is to be fed next. Answered with new slave actors that have seen all
+    /// batches before that one.
     caf::result<crew>(recover_atom, batch),
 
     /// From the normalizer, when the stream has ended without failure: end the

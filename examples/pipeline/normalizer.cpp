@@ -33,7 +33,7 @@ void normalizer::on_exit() {
   supervisor_ = nullptr;
   source_ = nullptr;
   next_ = nullptr;
-  slaves_.clear();
+  crew_ = {};
 }
 
 normalizer::behavior_type normalizer::make_behavior() {
@@ -64,52 +64,71 @@ void normalizer::take(batch& x) {
 void normalizer::take(crew x) {
   recovering_ = false;
   broken_.reset();
-  slaves_ = std::move(x.slaves);
+  groups_ = 0;
+  crew_ = std::move(x);
   for (auto& at : window_)
     if (!at->done())
       at->fed = false;
-  if (x.redone)
-    *window_.front() = {window_.front()->in, {*x.redone}, 0, true};
+  if (crew_.redone)
+    *window_.front() = {window_.front()->in, {*crew_.redone}, 0, true};
   settle();
   feed();
 }
 
 void normalizer::feed() {
-  for (auto& at : window_)
-    if (!at->fed && !recovering_ && !broken_)
-      scatter(at);
-}
-
-// begin: scatter
-void normalizer::scatter(const job_ptr& at) {
-  const auto& whole = at->in.parts[0];
-  auto samples = whole.view().shape().samples;
-  auto count = static_cast<std::int64_t>(slaves_.size());
-  at->fed = true;
-  at->missing = slaves_.size();
-  at->out.assign(slaves_.size(), {});
-  for (std::int64_t r = 0; r < count; ++r) {
-    auto first = samples * r / count;
-    auto last = samples * (r + 1) / count;
-    ask(at, static_cast<std::size_t>(r), whole.samples(first, last - first));
+  while (groups_ < crew_.groups && !recovering_ && !broken_) {
+    auto next = next_group();
+    if (next->jobs.empty())
+      return;
+    scatter(next);
   }
 }
 
-void normalizer::ask(const job_ptr& at, std::size_t slave,
-                     const syncnorm::shared_tensor& part) {
+normalizer::group_ptr normalizer::next_group() const {
+  auto result = std::make_shared<group>();
+  for (const auto& at : window_)
+    if (!at->fed && result->jobs.size() < crew_.together)
+      result->jobs.push_back(at);
+  return result;
+}
+
+// begin: scatter
+void normalizer::scatter(const group_ptr& some) {
+  auto slaves = crew_.slaves.size();
+  for (auto& at : some->jobs) {
+    at->fed = true;
+    at->missing = slaves;
+    at->out.assign(slaves, {});
+  }
+  ++groups_;
+  some->missing = slaves;
+  for (std::size_t r = 0; r < slaves; ++r)
+    ask(some, r);
+}
+
+void normalizer::ask(const group_ptr& some, std::size_t slave) {
+  auto r = static_cast<std::int64_t>(slave);
+  auto count = static_cast<std::int64_t>(crew_.slaves.size());
+  syncnorm::shared_tensors parts;
+  for (const auto& at : some->jobs) {
+    const auto& whole = at->in.parts[0];
+    auto samples = whole.view().shape().samples;
+    auto first = samples * r / count;
+    parts.each.push_back(
+        whole.samples(first, samples * (r + 1) / count - first));
+  }
   ++open_;
-  auto& to = slaves_[slave];
-  syncnorm::detail::request(this, to, syncnorm::forward_atom_v, part)
+  auto& to = crew_.slaves[slave];
+  syncnorm::detail::request(this, to, syncnorm::forward_atom_v,
+                            std::move(parts))
       .then(
-          [this, at, slave, to](const syncnorm::shared_tensor& y,
-                                std::uint64_t ticket) {
-            --open_;
-            --at->missing;
-            at->out[slave] = y;
-            // Nobody comes back with this ticket for a backward pass.
-            if (ticket != 0)
-              syncnorm::detail::anon_send(to, syncnorm::forget_atom_v, ticket);
-            settle();
+          [this, some, slave, to](const syncnorm::shared_tensors& ys,
+                                  std::uint64_t ticket) {
+            // Nobody comes back with these tickets for a backward pass.
+            for (std::size_t i = 0; ticket != 0 && i < ys.each.size(); ++i)
+              syncnorm::detail::anon_send(to, syncnorm::forget_atom_v,
+                                          ticket + i);
+            gather(*some, slave, ys);
           },
           [this](const caf::error& reason) {
             --open_;
@@ -119,6 +138,19 @@ void normalizer::ask(const job_ptr& at, std::size_t slave,
           });
 }
 // end: scatter
+
+void normalizer::gather(group& some, std::size_t slave,
+                        const syncnorm::shared_tensors& ys) {
+  --open_;
+  for (std::size_t i = 0; i < some.jobs.size(); ++i) {
+    some.jobs[i]->out[slave] = ys.each[i];
+    --some.jobs[i]->missing;
+  }
+  if (--some.missing == 0)
+    --groups_;
+  feed();
+  settle();
+}
 
 void normalizer::settle() {
   while (!window_.empty() && window_.front()->done()) {

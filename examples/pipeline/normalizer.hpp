@@ -12,7 +12,8 @@
 namespace pipeline {
 
 /// The scatter stage: splits each batch among the slave actors, asks all of
-/// them, and passes on what they answer in the order of the batches. When
+/// them, and passes on what they answer in the order of the batches. Batches
+/// that have come while the slaves were busy are asked for together. When
 /// slaves have died it gets new ones from the supervisor and feeds them what
 /// was not answered.
 class normalizer : public stage_actor::base {
@@ -36,12 +37,25 @@ private:
   };
   using job_ptr = std::shared_ptr<job>;
 
+  /// Batches that the slaves are asked for together.
+  struct group {
+    std::vector<job_ptr> jobs;
+    /// Slaves that have not answered.
+    std::size_t missing = 0;
+  };
+
+  using group_ptr = std::shared_ptr<group>;
+
   void take(batch& x);
   void take(crew x);
   void feed();
-  void scatter(const job_ptr& at);
-  void ask(const job_ptr& at, std::size_t slave,
-           const syncnorm::shared_tensor& part);
+  /// What has come and was not fed yet, as far as it may go together.
+  [[nodiscard]] group_ptr next_group() const;
+  void scatter(const group_ptr& some);
+  void ask(const group_ptr& some, std::size_t slave);
+  /// A slave has answered.
+  void gather(group& some, std::size_t slave,
+              const syncnorm::shared_tensors& ys);
 
   /// Goes on after an answer: passes on, recovers.
   void settle();
@@ -55,9 +69,11 @@ private:
   source_actor source_;
   stage_actor next_;
 
-  std::vector<syncnorm::batch_norm_slave_actor> slaves_;
+  crew crew_;
   /// In order: those that were not passed on yet.
   std::deque<job_ptr> window_;
+  /// Groups that not all slaves have answered.
+  std::size_t groups_ = 0;
   /// Requests without an answer.
   std::size_t open_ = 0;
   /// Why the slaves are of no more use.

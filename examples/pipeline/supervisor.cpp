@@ -71,6 +71,12 @@ supervisor::supervisor(caf::actor_config& config, stages owned,
     : supervisor_actor::base{config},
       stages_{std::move(owned)},
       state_file_{std::move(state_file)},
+      on_cpus_{
+          std::ranges::all_of(stages_,
+                              [](auto& stage) {
+                                return stage->replica().options().where.type
+                                       == syncnorm::device_type::cpu;
+                              })},
       batches_before_{batches_seen(stages_[0]->replica())} {}
 
 void supervisor::on_exit() {
@@ -90,23 +96,28 @@ crew supervisor::current() const {
   crew result;
   for (const auto& stage : stages_)
     result.slaves.push_back(stage->slave());
+  // A device answers one batch at a time, and later than it counts it.
+  if (!on_cpus_)
+    result.together = result.groups = 1;
   return result;
 }
 
 // begin: recover
 caf::result<crew> supervisor::recover(const batch& next) {
   // Ends the slaves that are left, and waits until each has given its state
-  // back. The one that has seen most knows what all should know.
+  // back. What came out was answered by all, so counted by all: the one that
+  // has seen least has seen that, and nothing that will be fed again.
   syncnorm::release_replicas(stages_);
-  auto& best = (*std::ranges::max_element(stages_, {}, [](auto& stage) {
-                 return batches_seen(stage->replica());
-               }))->replica();
+  auto& least = (*std::ranges::min_element(stages_, {}, [](auto& stage) {
+                  return batches_seen(stage->replica());
+                }))->replica();
   for (auto& stage : stages_)
-    copy_state(best, stage->replica());
+    copy_state(least, stage->replica());
+  // On a device a batch can be counted and its answer be lost.
   std::optional<syncnorm::shared_tensor> redone;
-  auto seen = static_cast<std::uint64_t>(batches_seen(best) - batches_before_);
+  auto seen = static_cast<std::uint64_t>(batches_seen(least) - batches_before_);
   if (seen > next.number)
-    redone = normalize_again(best, next.parts[0]);
+    redone = normalize_again(least, next.parts[0]);
   // A new master, new slaves, registered with it.
   syncnorm::execute_replication_callbacks(stages_);
   auto result = current();

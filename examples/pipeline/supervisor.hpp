@@ -39,6 +39,7 @@ private:
 
   stages stages_;
   std::string state_file_;
+  bool on_cpus_ = true;
   /// Batches that the statistics held when the stream began.
   std::int64_t batches_before_ = 0;
 };

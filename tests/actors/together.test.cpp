@@ -27,10 +27,10 @@ struct slaves {
   std::vector<std::unique_ptr<batch_norm_stage>> stages;
 
   slaves(caf::actor_system& system, batch_norm_options options,
-         std::size_t count)
+         std::size_t count, dtype type = dtype::float64)
       : self{system} {
     options.channels = channels;
-    options.type = dtype::float64;
+    options.type = type;
     for (std::size_t r = 0; r < count; ++r)
       stages.push_back(std::make_unique<batch_norm_stage>(system, options));
     execute_replication_callbacks(stages);
@@ -76,15 +76,16 @@ caf::error error_of(Pending pending) {
 }
 
 /// Parts of `count` copies of some batches: unequal, some of them empty.
-std::vector<std::vector<shared_tensor>> make_parts(std::size_t count,
-                                                   std::size_t batches) {
+std::vector<std::vector<shared_tensor>>
+make_parts(std::size_t count, std::size_t batches,
+           dtype type = dtype::float64) {
   std::mt19937 random{3};
   std::vector<std::vector<shared_tensor>> result(count);
   for (std::size_t k = 0; k < batches; ++k)
     for (std::size_t r = 0; r < count; ++r) {
       std::vector<std::int64_t> sizes{
           static_cast<std::int64_t>((2 * k + r) % 4), channels};
-      auto x = std::make_shared<tensor>(make_layout(dtype::float64, sizes));
+      auto x = std::make_shared<tensor>(make_layout(type, sizes));
       fill(*x, random, 100, 3);
       result[r].emplace_back(x->view(), x);
     }
@@ -157,22 +158,24 @@ bool same_bits(const shared_tensor& x, const shared_tensor& y) {
 TEST_CASE_FIXTURE(layer_fixture, "batches asked for together come out as those "
                                  "asked for one by one, bit for bit, and leave "
                                  "the same state and tickets") {
-  for (auto online : {true, false})
-    for (std::size_t count : {1, 2, 3}) {
-      CAPTURE(online);
-      CAPTURE(count);
-      batch_norm_options options{.name = "stream", .online = online};
-      auto xs = make_parts(count, 10);
-      slaves first{system, options, count};
-      slaves second{system, options, count};
-      auto want = one_by_one(first, xs);
-      auto got = together(second, xs);
-      CHECK(got.tickets == want.tickets);
-      CHECK((got.tickets[0] == 0) == online);
-      for (std::size_t i = 0; i < want.ys.size(); ++i)
-        CHECK(same_bits(got.ys[i], want.ys[i]));
-      CHECK(second.state() == first.state());
-    }
+  for (auto type : {dtype::float64, dtype::float32, dtype::bfloat16})
+    for (auto online : {true, false})
+      for (std::size_t count : {1, 2, 3}) {
+        CAPTURE(to_string(type));
+        CAPTURE(online);
+        CAPTURE(count);
+        batch_norm_options options{.name = "stream", .online = online};
+        auto xs = make_parts(count, 10, type);
+        slaves first{system, options, count, type};
+        slaves second{system, options, count, type};
+        auto want = one_by_one(first, xs);
+        auto got = together(second, xs);
+        CHECK(got.tickets == want.tickets);
+        CHECK((got.tickets[0] == 0) == online);
+        for (std::size_t i = 0; i < want.ys.size(); ++i)
+          CHECK(same_bits(got.ys[i], want.ys[i]));
+        CHECK(second.state() == first.state());
+      }
 }
 
 TEST_CASE_FIXTURE(layer_fixture, "each of the batches asked for together has "

@@ -295,24 +295,28 @@ TEST_CASE_FIXTURE(pipeline_fixture, "a stream cut in two, with the statistics "
 }
 
 TEST_CASE_FIXTURE(pipeline_fixture, "slaves that die under load are started "
-                                    "anew: nothing is lost, and the statistics "
-                                    "have the same bits as without") {
+                                    "anew: nothing is lost, and results and "
+                                    "statistics have the same bits as "
+                                    "without") {
   for (bool online : {true, false})
-    for (std::size_t slaves : {1, 3}) {
-      CAPTURE(online);
-      CAPTURE(slaves);
-      scratch_file quiet{"quiet"}, shaken{"shaken"};
-      run_options options{
-          .slaves = slaves, .online = online, .state_file = quiet.name};
-      auto want = run(system, options);
-      options.state_file = shaken.name;
-      options.behind.kill_at = {2, 11, 20, 29, 38, 47};
-      auto got = run(system, options);
-      check_complete(options, got);
-      CHECK(got.end.recoveries >= 1);
-      check_near(got.values, want.values);
-      CHECK(content(shaken.name) == content(quiet.name));
-    }
+    for (std::size_t slaves : {1, 3})
+      for (std::uint64_t in_flight : {4, 24}) {
+        CAPTURE(online);
+        CAPTURE(slaves);
+        CAPTURE(in_flight);
+        scratch_file quiet{"quiet"}, shaken{"shaken"};
+        run_options options{
+            .slaves = slaves, .online = online, .state_file = quiet.name};
+        options.source.in_flight = in_flight;
+        auto want = run(system, options);
+        options.state_file = shaken.name;
+        options.behind.kill_at = {2, 11, 20, 29, 38, 47};
+        auto got = run(system, options);
+        check_complete(options, got);
+        CHECK(got.end.recoveries >= 1);
+        CHECK(got.values == want.values);
+        CHECK(content(shaken.name) == content(quiet.name));
+      }
 }
 
 TEST_CASE_FIXTURE(pipeline_fixture, "a sink that is slower than the source "

@@ -1,0 +1,138 @@
+#include "round_arguments.hpp"
+
+#include "syncnorm/error.hpp"
+#include "syncnorm/tensor_view.hpp"
+
+#include <fmt/format.h>
+
+#include <limits>
+#include <string>
+
+namespace syncnorm::detail {
+
+namespace {
+
+[[noreturn]] void refuse(errc code, std::int64_t identifier,
+                         const std::string& text) {
+  throw error{code, fmt::format("replica {} sent {}", identifier, text)};
+}
+
+[[noreturn]] void refuse(errc code, const round_message& x,
+                         const std::string& text) {
+  refuse(code, x.identifier, text);
+}
+
+} // namespace
+
+void require_known(const round_message& x) {
+  const auto& m = x.message;
+  if (m.mode.code > static_cast<std::uint8_t>(round_mode::backward))
+    refuse(errc::malformed_message, x, fmt::format("mode {}", m.mode.code));
+  if (m.type.code > static_cast<std::uint8_t>(dtype::bfloat16))
+    refuse(errc::malformed_message, x, fmt::format("dtype {}", m.type.code));
+  if (m.channels < 1 || std::uint64_t(m.channels) > double_array::max_size / 2)
+    refuse(errc::malformed_message, x, fmt::format("{} channels", m.channels));
+  for (std::size_t i = 0; i < batches_of(m); ++i)
+    if (count_of(m, i) < 0)
+      refuse(errc::malformed_message, x,
+             fmt::format("a count of {} elements", count_of(m, i)));
+  if (m.values.on_device()
+      && m.values.array().type() != statistics_type(m.type))
+    refuse(errc::dtype_mismatch, x,
+           fmt::format("statistics of {} on a device for a {} tensor",
+                       to_string(m.values.array().type()), to_string(m.type)));
+  if (m.resend)
+    return;
+  auto expected = 2 * std::size_t(m.channels) * batches_of(m);
+  auto nothing = m.values.size() == 0 && m.count == 0 && m.more.empty();
+  if (m.values.size() != expected && !nothing)
+    refuse(errc::malformed_message, x,
+           fmt::format("{} values for {} channels in {} batches, expected {}",
+                       m.values.size(), m.channels, batches_of(m), expected));
+  if (!m.more.empty()
+      && (m.mode != round_mode::forward || m.values.on_device()))
+    refuse(errc::invalid_argument, x,
+           fmt::format("{} batches in one message; only forward passes in host "
+                       "memory can share one",
+                       batches_of(m)));
+}
+
+void require_agreement(const round_message& owner, const round_message& x) {
+  const auto& a = owner.message;
+  const auto& b = x.message;
+  if (a.mode != b.mode)
+    refuse(errc::invalid_argument, x,
+           fmt::format("a {} message, replica {} a {} message; all replicas "
+                       "must make the same calls in the same order",
+                       to_string(b.mode), owner.identifier, to_string(a.mode)));
+  if (a.call != b.call)
+    refuse(errc::invalid_argument, x,
+           fmt::format("sums of call {} of the layer, replica {} of call {}; "
+                       "all replicas must pass backward through their calls in "
+                       "the same order",
+                       b.call, owner.identifier, a.call));
+  if (a.channels != b.channels)
+    refuse(errc::shape_mismatch, x,
+           fmt::format("{} channels, replica {} {} channels", b.channels,
+                       owner.identifier, a.channels));
+  if (a.type != b.type)
+    refuse(errc::dtype_mismatch, x,
+           fmt::format("{}, replica {} {}", to_string(b.type), owner.identifier,
+                       to_string(a.type)));
+  if (a.more.size() != b.more.size() && !a.resend && !b.resend)
+    refuse(errc::invalid_argument, x,
+           fmt::format("{} batches in one message, replica {} {}; all replicas "
+                       "must be asked for the same ones together",
+                       batches_of(b), owner.identifier, batches_of(a)));
+}
+
+void require_update(std::int64_t owner, const batch_norm_message& total) {
+  const auto& update = total.update;
+  if (update.mode.code > static_cast<std::uint8_t>(eps_mode::clamp))
+    refuse(errc::malformed_message, owner,
+           fmt::format("eps mode {}", update.mode.code));
+  auto expected = 2 * std::size_t(total.channels);
+  if (update.running.size() != 0 && update.running.size() != expected)
+    refuse(errc::malformed_message, owner,
+           fmt::format("{} running statistics, expected {} or none",
+                       update.running.size(), expected));
+  if (update.running.size() != 0
+      && update.running.on_device() != total.values.on_device()
+      && total.values.size() != 0)
+    refuse(errc::device_mismatch, owner,
+           "running statistics and values in memory of different devices");
+  if (update.online && update.running.on_device())
+    refuse(errc::device_mismatch, owner, "online statistics on a device");
+  if (update.online && update.running.size() != expected)
+    refuse(errc::malformed_message, owner,
+           fmt::format("{} online statistics, expected {}",
+                       update.running.size(), expected));
+}
+
+void require_counters(std::int64_t owner, const statistics_update& update,
+                      std::int64_t batch) {
+  auto limit = std::numeric_limits<std::int64_t>::max();
+  if (update.num_batches_tracked < 0 || update.num_batches_tracked == limit)
+    refuse(errc::malformed_message, owner,
+           fmt::format("{} batches tracked", update.num_batches_tracked));
+  if (update.num_elements_tracked < 0
+      || update.num_elements_tracked > limit - batch)
+    refuse(errc::malformed_message, owner,
+           fmt::format("{} elements tracked before {} more",
+                       update.num_elements_tracked, batch));
+}
+
+std::int64_t total_count(std::span<const round_message> messages,
+                         std::size_t batch) {
+  std::int64_t total = 0;
+  for (const auto& x : messages) {
+    auto count = count_of(x.message, batch);
+    if (count > std::numeric_limits<std::int64_t>::max() - total)
+      refuse(errc::malformed_message, x,
+             fmt::format("a count of {} elements, too many in all", count));
+    total += count;
+  }
+  return total;
+}
+
+} // namespace syncnorm::detail

@@ -1,0 +1,62 @@
+#pragma once
+
+#include "syncnorm/batch_norm_messages.hpp"
+#include "syncnorm/sync_options.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+// What the messages of a batch-norm round must be like, and how to read one
+// that several batches share.
+
+namespace syncnorm::detail {
+
+using round_message = identified<batch_norm_message>;
+
+// -- batches that share a message ---------------------------------------------
+
+[[nodiscard]] inline std::size_t batches_of(const batch_norm_message& x) {
+  return x.more.size() + 1;
+}
+
+[[nodiscard]] inline std::int64_t& count_of(batch_norm_message& x,
+                                            std::size_t batch) {
+  return batch == 0 ? x.count : x.more[batch - 1];
+}
+
+[[nodiscard]] inline std::int64_t count_of(const batch_norm_message& x,
+                                           std::size_t batch) {
+  return batch == 0 ? x.count : x.more[batch - 1];
+}
+
+/// Mean and M2 of that batch; null if the message has no values.
+[[nodiscard]] inline const double* values_of(const batch_norm_message& x,
+                                             std::size_t batch) {
+  const auto* all = x.values.data();
+  return all == nullptr ? nullptr : all + 2 * std::size_t(x.channels) * batch;
+}
+
+/// Elements a channel of that batch in all messages.
+/// @throws error `malformed_message` if they are too many to count.
+[[nodiscard]] std::int64_t total_count(std::span<const round_message> messages,
+                                       std::size_t batch);
+
+// -- arguments ----------------------------------------------------------------
+
+// All of these throw `error`, naming the replica.
+
+/// The message is what it says.
+void require_known(const round_message& x);
+
+/// `x` belongs to the same round as the owner's message.
+void require_agreement(const round_message& owner, const round_message& x);
+
+/// `total` is what all messages were merged into, with the owner's update.
+void require_update(std::int64_t owner, const batch_norm_message& total);
+
+/// `batch` elements a channel shall be merged into what `update` has seen.
+void require_counters(std::int64_t owner, const statistics_update& update,
+                      std::int64_t batch);
+
+} // namespace syncnorm::detail
