@@ -1,0 +1,85 @@
+#pragma once
+
+#include "syncnorm/detail/caf_compat.hpp"
+#include "syncnorm/shared_tensor.hpp"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+// Who takes part in bench/pipeline.
+
+namespace syncnorm::bench {
+
+inline constexpr std::int64_t features = 64;
+inline constexpr std::size_t different_batches = 16;
+
+/// How actors are asked.
+struct manner {
+  std::string name;
+  /// Batches in a message.
+  std::int64_t together;
+  /// Messages to each actor on their way at a time.
+  std::size_t window;
+  /// Whether idle workers poll.
+  bool polls;
+
+  static manner one_by_one() {
+    return {"one by one", 1, 8, false};
+  }
+
+  /// As many as make 128 KiB for a slave, 16 at most.
+  static manner grouped(std::int64_t bytes_a_slave) {
+    return {"together", std::clamp<std::int64_t>(131072 / bytes_a_slave, 1, 16),
+            4, true};
+  }
+};
+
+using batches = std::vector<shared_tensor>;
+
+/// `different_batches` of them, of float32.
+[[nodiscard]] batches make_batches(std::int64_t records, std::int64_t width);
+
+/// Something that takes `count` batches, from the first on.
+class contestant {
+public:
+  contestant() = default;
+  contestant(const contestant&) = delete;
+  contestant& operator=(const contestant&) = delete;
+  virtual ~contestant() = default;
+
+  /// Returns what the last one became, part after part.
+  virtual std::vector<float> run(std::int64_t count) = 0;
+};
+
+/// Online standardization in a plain loop, without actors and messages.
+[[nodiscard]] std::unique_ptr<contestant> make_loop(const batches& xs);
+
+/// That loop in as many threads, each with batches of its own: what the machine
+/// gives that many cores.
+[[nodiscard]] std::unique_ptr<contestant>
+make_loops(std::size_t threads, std::int64_t records, std::int64_t width);
+
+// Each scatters `xs` among as many actors, and takes the results.
+
+/// Slave actors: online standardization.
+[[nodiscard]] std::unique_ptr<contestant> make_slaves(caf::actor_system& system,
+                                                      const batches& xs,
+                                                      std::size_t count,
+                                                      const manner& how);
+
+/// Plain actors that call the same kernels, each for its part alone: no round,
+/// no master. What slave actors could reach if rounds cost nothing.
+[[nodiscard]] std::unique_ptr<contestant>
+make_kernel_actors(caf::actor_system& system, const batches& xs,
+                   std::size_t count, const manner& how);
+
+/// Plain actors that answer what they get: the least that CAF can do.
+[[nodiscard]] std::unique_ptr<contestant>
+make_plain_actors(caf::actor_system& system, const batches& xs,
+                  std::size_t count, const manner& how);
+
+} // namespace syncnorm::bench
