@@ -78,19 +78,30 @@ void normalize(const execution& run, const const_tensor_view& x,
                const channel_normalizer& channel, const tensor_view& y,
                const fused_tail& tail, std::int64_t upcoming = 0);
 
+/// The arguments of `backward_input`.
+struct backward_input_call {
+  const_tensor_view dy;
+  const_tensor_view x;
+  channel_parameters parameters;
+  total_sums sums;
+  const std::uint8_t* mask = nullptr;
+  tensor_view dx;
+  void* residual_grad = nullptr;
+};
+
 [[nodiscard]] std::size_t backward_reduce_workspace(const tensor_layout& x);
 
+/// @param beside  what is done, too, while memory is waited for: on planes,
+///                without a mask, of an output that is written past the caches;
+///                null: nothing.
 void backward_reduce(const execution& run, const const_tensor_view& dy,
                      const const_tensor_view& x,
                      const channel_parameters& parameters,
                      const std::uint8_t* mask, const backward_sums& out,
-                     const workspace& scratch);
+                     const workspace& scratch,
+                     const backward_input_call* beside = nullptr);
 
-void backward_input(const execution& run, const const_tensor_view& dy,
-                    const const_tensor_view& x,
-                    const channel_parameters& parameters,
-                    const total_sums& sums, const std::uint8_t* mask,
-                    const tensor_view& dx, void* residual_grad);
+void backward_input(const execution& run, const backward_input_call& call);
 
 /// dx = weight * inv_std * dy. `channel.mean` and `.bias` are ignored.
 void backward_input_eval(const execution& run, const const_tensor_view& dy,

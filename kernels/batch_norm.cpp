@@ -187,7 +187,8 @@ void backward_input(const execution& run, const const_tensor_view& dy,
   if (x.empty())
     return;
   if (on_cpu(run))
-    cpu::backward_input(run, dy, x, parameters, sums, mask, dx, residual_grad);
+    cpu::backward_input(run,
+                        {dy, x, parameters, sums, mask, dx, residual_grad});
   else if constexpr (has_cuda)
     cuda::backward_input(run, dy, x, parameters, sums, mask, dx, residual_grad);
 }

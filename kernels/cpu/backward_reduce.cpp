@@ -5,6 +5,8 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/backward_reduce.cpp"
 #include <hwy/foreach_target.h>
 
+#include "kernels/cpu/backward_input-inl.hpp"
+#include "kernels/cpu/beside-inl.hpp"
 #include "kernels/cpu/reduce-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
@@ -30,6 +32,8 @@ struct gradient_reduction {
   };
 
   struct nothing {};
+
+  static constexpr std::int64_t ahead = fetch_distance;
 
   walk w;
   const T* dy;
@@ -131,7 +135,7 @@ template <class T>
 void sums_of(const execution& run, const const_tensor_view& dy,
              const const_tensor_view& x, const channel_parameters& parameters,
              const std::uint8_t* mask, const backward_sums& out,
-             const workspace& scratch) {
+             const workspace& scratch, const backward_input_call* beside) {
   using real = compute_t<T>;
   auto w = walk_of(x.layout(), gapless(x.layout()) && gapless(dy.layout()));
   auto plan = plan_of(w);
@@ -145,7 +149,11 @@ void sums_of(const execution& run, const const_tensor_view& dy,
         strides_of(w, x.layout()),
         mask,
         static_cast<const real*>(parameters.mean)};
-    reduce(run, reduction, w, plan, layout, scratch.data);
+    if (beside == nullptr)
+      return reduce(run, reduction, w, plan, layout, scratch.data);
+    training<T> operation{gradients_of<T>(*beside), beside->parameters,
+                          beside->sums};
+    reduce_beside(reduction, operation, w, plan, layout, scratch.data);
   };
   if (x.empty())
     return write_sums<real>(nullptr, nullptr, w.channels, parameters.inv_std,
@@ -164,16 +172,18 @@ void backward_reduce(const execution& run, const const_tensor_view& dy,
                      const const_tensor_view& x,
                      const channel_parameters& parameters,
                      const std::uint8_t* mask, const backward_sums& out,
-                     const workspace& scratch) {
+                     const workspace& scratch,
+                     const backward_input_call* beside) {
   switch (x.type()) {
   case dtype::float32:
-    return sums_of<float>(run, dy, x, parameters, mask, out, scratch);
+    return sums_of<float>(run, dy, x, parameters, mask, out, scratch, beside);
   case dtype::float64:
-    return sums_of<double>(run, dy, x, parameters, mask, out, scratch);
+    return sums_of<double>(run, dy, x, parameters, mask, out, scratch, beside);
   case dtype::float16:
-    return sums_of<float16>(run, dy, x, parameters, mask, out, scratch);
+    return sums_of<float16>(run, dy, x, parameters, mask, out, scratch, beside);
   case dtype::bfloat16:
-    return sums_of<bfloat16>(run, dy, x, parameters, mask, out, scratch);
+    return sums_of<bfloat16>(run, dy, x, parameters, mask, out, scratch,
+                             beside);
   }
 }
 
@@ -197,9 +207,10 @@ void backward_reduce(const execution& run, const const_tensor_view& dy,
                      const const_tensor_view& x,
                      const channel_parameters& parameters,
                      const std::uint8_t* mask, const backward_sums& out,
-                     const workspace& scratch) {
+                     const workspace& scratch,
+                     const backward_input_call* beside) {
   HWY_DYNAMIC_DISPATCH(backward_reduce)
-  (run, dy, x, parameters, mask, out, scratch);
+  (run, dy, x, parameters, mask, out, scratch, beside);
 }
 
 } // namespace syncnorm::cpu

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/backend.hpp"
 #include "kernels/cpu/walk.hpp"
 
 #include <algorithm>
@@ -61,6 +62,11 @@ void for_blocks_from_end(std::int64_t first, std::int64_t last,
   auto span = out.shape().samples * out.sample_stride();
   return out.data() != in
          && span * std::int64_t(size_of(out.type())) >= streamed_bytes;
+}
+
+[[nodiscard]] inline bool is_streamed(const backward_input_call& call) {
+  return is_streamed(call.dx, call.dy.data())
+         && call.dx.data() != call.x.data();
 }
 
 /// Elements from p to where a vector of `lanes` elements would be aligned, but

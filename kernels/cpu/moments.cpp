@@ -21,6 +21,8 @@ struct moments_reduction {
   using real = compute_t<T>;
   using cursor = const T*;
 
+  static constexpr std::int64_t ahead = fetch_distance;
+
   struct block_weights {
     double count = 0;
     bool first = true;

@@ -42,10 +42,10 @@ struct lookahead {
     return {at + i, left - i, next};
   }
 
-  /// Where the element `fetch_distance` behind the i-th is, less i.
-  [[nodiscard]] HWY_INLINE Cursor ahead(std::int64_t i) const {
-    return i + fetch_distance < left ? at + fetch_distance
-                                     : next + (fetch_distance - left);
+  /// Where the element `distance` behind the i-th is, less i.
+  [[nodiscard]] HWY_INLINE Cursor ahead(std::int64_t i,
+                                        std::int64_t distance) const {
+    return i + distance < left ? at + distance : next + (distance - left);
   }
 };
 
@@ -61,7 +61,7 @@ HWY_INLINE void add_long_run(const Reduction& r, const lookahead<Cursor>& from,
   auto q1 = s1, q2 = s1, q3 = s1;
   std::int64_t i = 0;
   for (; i + 4 * lanes <= n; i += 4 * lanes) {
-    r.fetch(from.ahead(i), i, 4 * lanes);
+    r.fetch(from.ahead(i, Reduction::ahead), i, 4 * lanes);
     r.template add<true>(d, at, i, size, pivot, s, q);
     r.template add<true>(d, at, i + lanes, size, pivot, s1, q1);
     r.template add<true>(d, at, i + 2 * lanes, size, pivot, s2, q2);
@@ -158,7 +158,7 @@ void add_short_planes(const Reduction& r, const walk& w,
       auto s = g == first ? hn::Zero(d) : hn::LoadU(d, sums + c * stride);
       auto q = g == first ? hn::Zero(d) : hn::LoadU(d, products + c * stride);
       auto from = lookahead_of(r, w, task, g, c);
-      r.fetch(from.ahead(0), 0, w.inner);
+      r.fetch(from.ahead(0, Reduction::ahead), 0, w.inner);
       add_run(r, from.at, w.inner, hn::Set(d, pivots[c]), s, q);
       hn::StoreU(s, d, sums + c * stride);
       hn::StoreU(q, d, products + c * stride);

@@ -1,4 +1,5 @@
 #include "kernels/backend.hpp"
+#include "kernels/cpu/elementwise_plan.hpp"
 #include "kernels/cpu/parallel.hpp"
 
 #include <algorithm>
@@ -18,6 +19,8 @@ constexpr std::int64_t kept_bytes = std::int64_t{1} << 22;
 
 /// Inputs of a block beside which a core's own cache has room for the next.
 constexpr std::int64_t paired_bytes = std::int64_t{1} << 20;
+/// The same where dx is written in between, and inputs of both are read.
+constexpr std::int64_t overlapped_bytes = std::int64_t{7} << 17;
 
 template <class Void>
 Void* skip(Void* array, std::int64_t elements, dtype type) {
@@ -67,15 +70,20 @@ public:
   /// @param masked  words of the mask belong to more than one channel.
   channel_blocks(const tensor_layout& x, std::int64_t inputs, bool masked)
       : channels_{x.shape.channels},
-        width_{channels_} {
-    auto bytes = inputs * x.shape.per_channel() * std::int64_t(size_of(x.type));
+        width_{channels_},
+        bytes_{inputs * x.shape.per_channel() * std::int64_t(size_of(x.type))} {
     if (x.format == memory_format::channels_first && x.shape.spatial > 1
-        && !masked && bytes > 0 && bytes <= kept_bytes)
-      width_ = std::clamp(block_bytes / bytes, std::int64_t{1}, channels_);
+        && !masked && bytes_ > 0 && bytes_ <= kept_bytes)
+      width_ = std::clamp(block_bytes / bytes_, std::int64_t{1}, channels_);
   }
 
   [[nodiscard]] std::int64_t size() const {
     return (channels_ + width_ - 1) / width_;
+  }
+
+  /// Whether the inputs of a block take at most so many bytes.
+  [[nodiscard]] bool fits(std::int64_t bytes) const {
+    return width_ * bytes_ <= bytes;
   }
 
   [[nodiscard]] channel_range operator[](std::int64_t i) const {
@@ -85,6 +93,8 @@ public:
 private:
   std::int64_t channels_;
   std::int64_t width_;
+  /// Of the inputs of one channel.
+  std::int64_t bytes_;
 };
 
 /// Elements from x's of this block to those of the next, if they are to be
@@ -96,19 +106,35 @@ std::int64_t upcoming_of(const tensor_layout& x, const channel_range& some) {
   return !last && fits ? some.count * x.shape.spatial : 0;
 }
 
-/// Calls `body(run, range, scratch)` for each block, side by side where the
-/// caller supplies a way to; a block that is the only one is split itself.
+/// A block, and how and where it is done.
+struct block_task {
+  execution run;
+  channel_range some;
+  workspace scratch;
+  /// The block before it, if the same thread has done that one; else itself.
+  channel_range before;
+  /// No other block follows in the same thread.
+  bool last = true;
+
+  [[nodiscard]] bool first() const {
+    return before.first == some.first;
+  }
+};
+
+/// Calls `body(block_task)` for each block, side by side where the caller
+/// supplies a way to; a block that is the only one is split itself.
 template <class Body>
 void for_blocks(const execution& run, const channel_blocks& blocks,
                 const workspace& scratch, const Body& body) {
   if (blocks.size() == 1)
-    return body(run, blocks[0], scratch);
+    return body(block_task{run, blocks[0], scratch, blocks[0]});
   for_ranges(run, blocks.size(), [&](std::int64_t first, std::int64_t last) {
     for (auto i = first; i < last; ++i) {
       auto bytes = scratch.bytes / std::size_t(blocks.size()) / 64 * 64;
       auto* memory = static_cast<std::byte*>(scratch.data);
-      body(execution{run.where}, blocks[i],
-           workspace{memory + std::size_t(i) * bytes, bytes});
+      body(block_task{execution{run.where}, blocks[i],
+                      workspace{memory + std::size_t(i) * bytes, bytes},
+                      blocks[std::max(i - 1, first)], i + 1 == last});
     }
   });
 }
@@ -146,15 +172,16 @@ void batch_norm_forward(const execution& run, const const_tensor_view& x,
                         const fused_tail& tail, const workspace& scratch) {
   auto blocks = forward_blocks(x.layout(), tail.mask != nullptr);
   auto type = statistics_type(x.type());
-  auto pass = [&](const execution& how, const channel_range& some,
-                  const workspace& memory) {
+  auto pass = [&](const block_task& task) {
+    const auto& how = task.run;
+    const auto& some = task.some;
     auto* mean = some.of(statistics.mean, type);
     auto* inv_std = some.of(statistics.inv_std, type);
     running_view running{some.of(statistics.running.mean, type),
                          some.of(statistics.running.var, type)};
     moments_view moments{
         x.shape().per_channel(), mean, inv_std, some.count, type, x.where()};
-    cpu::batch_moments(how, some.of(x), moments, memory);
+    cpu::batch_moments(how, some.of(x), moments, task.scratch);
     cpu::finalize_moments(how, moments, options, mean, inv_std, running);
     auto rest = tail;
     rest.residual = some.of(tail.residual, y);
@@ -184,19 +211,34 @@ void batch_norm_backward(const execution& run, const const_tensor_view& dy,
                          const workspace& scratch) {
   auto blocks = backward_blocks(x.layout(), mask != nullptr);
   auto type = statistics_type(x.type());
-  auto pass = [&](const execution& how, const channel_range& some,
-                  const workspace& memory) {
-    channel_parameters channel{some.of(parameters.mean, type),
-                               some.of(parameters.inv_std, type),
-                               some.of(parameters.weight, type), nullptr};
-    backward_sums sums{some.of(out.sum_dy, type), some.of(out.sum_dy_xmu, type),
-                       some.of(out.weight_grad, type),
-                       some.of(out.bias_grad, type)};
-    cpu::backward_reduce(how, some.of(dy), some.of(x), channel, mask, sums,
-                         memory);
-    cpu::backward_input(how, some.of(dy), some.of(x), channel,
-                        {sums.sum_dy, sums.sum_dy_xmu, x.shape().per_channel()},
-                        mask, some.of(dx), some.of(residual_grad, dx));
+  auto sums_of = [&](const channel_range& some) {
+    return backward_sums{
+        some.of(out.sum_dy, type), some.of(out.sum_dy_xmu, type),
+        some.of(out.weight_grad, type), some.of(out.bias_grad, type)};
+  };
+  auto call_of = [&](const channel_range& some) {
+    auto sums = sums_of(some);
+    return backward_input_call{
+        some.of(dy),
+        some.of(x),
+        {some.of(parameters.mean, type), some.of(parameters.inv_std, type),
+         some.of(parameters.weight, type), nullptr},
+        {sums.sum_dy, sums.sum_dy_xmu, x.shape().per_channel()},
+        mask,
+        some.of(dx),
+        some.of(residual_grad, dx)};
+  };
+  // What is written past the caches is written while the next block is reduced.
+  auto overlapped =
+      blocks.fits(overlapped_bytes) && is_streamed(call_of(blocks[0]));
+  auto pass = [&](const block_task& task) {
+    auto call = call_of(task.some);
+    auto earlier = call_of(task.before);
+    cpu::backward_reduce(task.run, call.dy, call.x, call.parameters, mask,
+                         sums_of(task.some), task.scratch,
+                         overlapped && !task.first() ? &earlier : nullptr);
+    if (!overlapped || task.last)
+      cpu::backward_input(task.run, call);
   };
   for_blocks(run, blocks, scratch, pass);
 }
