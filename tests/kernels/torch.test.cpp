@@ -14,6 +14,9 @@
 #include <ATen/DLConvertor.h>
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <array>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -149,6 +152,135 @@ results from_kernels(const problem& p, dtype type, bool train) {
   return out;
 }
 
+/// What a copy of a layer has of one batch: its samples, and what it sends.
+class copy_of_layer {
+public:
+  /// The samples [first, first + count) of x and dy, of y, residual and the
+  /// gradients of both.
+  copy_of_layer(std::array<at::Tensor, 6> tensors, std::int64_t first,
+                std::int64_t count)
+      : stored_{at::empty({4, tensors[0].size(1)},
+                          parameter_type(shared(tensors[0]).view().type()))} {
+    for (std::size_t i = 0; i < tensors.size(); ++i)
+      views_[i] = std::make_unique<dlpack_tensor>(
+          shared(tensors[i].narrow(0, first, count)));
+    mask_.resize(relu_mask_bytes(x().layout()) / 8);
+    scratch_ =
+        allocate(memory_, std::max(batch_moments_workspace(x().layout()),
+                                   backward_reduce_workspace(x().layout())));
+  }
+
+  moments_view moments() {
+    moments_view out{0, array(0), array(1), x().shape().channels, type(), {}};
+    batch_moments({}, x(), out, scratch_);
+    return out;
+  }
+
+  void forward(const channel_parameters& k) {
+    fused_tail tail{view(3).data(), true, bits()};
+    normalize({}, x(), k, view(2), tail);
+  }
+
+  /// Returns sum_dy and sum_dy_xmu, behind each other.
+  const void* reduce(const channel_parameters& k) {
+    backward_reduce({}, view(1), x(), k, bits(), {array(2), array(3)},
+                    scratch_);
+    return array(2);
+  }
+
+  void backward(const channel_parameters& k, const total_sums& sums) {
+    backward_input({}, view(1), x(), k, sums, bits(), view(4), view(5).data());
+  }
+
+private:
+  [[nodiscard]] const tensor_view& view(std::size_t i) const {
+    return views_[i]->view();
+  }
+  [[nodiscard]] const tensor_view& x() const {
+    return view(0);
+  }
+  [[nodiscard]] dtype type() const {
+    return statistics_type(x().type());
+  }
+  [[nodiscard]] void* array(std::int64_t i) const {
+    return stored_[i].data_ptr();
+  }
+  std::uint8_t* bits() {
+    return reinterpret_cast<std::uint8_t*>(mask_.data());
+  }
+
+  at::Tensor stored_;
+  std::array<std::unique_ptr<dlpack_tensor>, 6> views_;
+  std::vector<std::uint64_t> mask_;
+  std::vector<std::byte> memory_;
+  workspace scratch_;
+};
+
+/// A batch on three copies, one of them empty: with a residual and ReLU.
+struct fused_results {
+  results all;
+  at::Tensor residual_grad;
+};
+
+fused_results from_copies(const problem& p, const at::Tensor& residual,
+                          dtype type) {
+  fused_results out{{at::empty_like(p.x),
+                     at::empty_like(p.x),
+                     {},
+                     {},
+                     at::full_like(p.weight, 0.5),
+                     at::full_like(p.weight, 1.5)},
+                    at::empty_like(p.x)};
+  std::array tensors{p.x,      p.dy,       out.all.y,
+                     residual, out.all.dx, out.residual_grad};
+  auto samples = p.x.size(0);
+  std::array copies{copy_of_layer{tensors, 0, 1}, copy_of_layer{tensors, 1, 0},
+                    copy_of_layer{tensors, 1, samples - 1}};
+  auto constants = at::empty({4, p.x.size(1)}, p.weight.options());
+  auto array = [&](std::int64_t i) { return constants[i].data_ptr(); };
+  std::vector<const_moments_view> parts;
+  for (auto& copy : copies)
+    parts.emplace_back(copy.moments());
+  moments_view total{0, array(0), array(1), p.x.size(1), parts[0].type, {}};
+  merge_moments({}, parts, total);
+  finalize_moments(
+      {}, total, {.eps = p.eps, .momentum = p.momentum}, array(0), array(1),
+      {out.all.running_mean.data_ptr(), out.all.running_var.data_ptr()});
+  channel_parameters k{array(0), array(1), p.weight.data_ptr(),
+                       p.bias.data_ptr()};
+  std::vector<const void*> sums;
+  for (auto& copy : copies) {
+    copy.forward(k);
+    sums.push_back(copy.reduce(k));
+  }
+  add_arrays({}, sums, 2 * p.x.size(1), statistics_type(type), array(2));
+  for (auto& copy : copies)
+    copy.backward(k, {array(2), array(3), total.count});
+  out.all.bias_grad = constants[2];
+  out.all.weight_grad = constants[3] * constants[1];
+  return out;
+}
+
+/// The same by libtorch. Whether an element passed ReLU is told: near 0 both
+/// may be right.
+fused_results fused_by_libtorch(const problem& p, const at::Tensor& residual,
+                                const at::Tensor& passed, dtype type) {
+  auto as_leaf = [&](const at::Tensor& t) {
+    return t.to(parameter_type(type)).detach().clone().requires_grad_();
+  };
+  auto x = as_leaf(p.x), r = as_leaf(residual);
+  auto weight = as_leaf(p.weight), bias = as_leaf(p.bias);
+  auto running_mean = at::full_like(p.weight, 0.5);
+  auto running_var = at::full_like(p.weight, 1.5);
+  auto sum = at::batch_norm(x, weight, bias, running_mean, running_var, true,
+                            p.momentum, p.eps, false)
+             + r;
+  sum.backward(p.dy.to(sum.scalar_type()) * passed);
+  return {{at::relu(sum).detach(), x.grad(), weight.grad(), bias.grad(),
+           running_mean, running_var},
+          r.grad()};
+}
+
 /// The greatest |a - b|, relative to `scale`.
 double distance(const at::Tensor& a, const at::Tensor& b,
                 const at::Tensor& scale) {
@@ -164,9 +296,9 @@ at::Tensor over_channels(const at::Tensor& x) {
   return x.sum(dimensions);
 }
 
-void compare(const problem& p, dtype type, bool train) {
-  auto want = from_libtorch(p, type, train);
-  auto got = from_kernels(p, type, train);
+/// @param residual  what was added to y; undefined: nothing.
+void compare(const problem& p, dtype type, const results& want,
+             const results& got, const at::Tensor& residual = {}) {
   auto elements = tolerance::of("libtorch: elements", type);
   auto statistics = tolerance::of("libtorch: statistics", type);
   auto dy = p.dy.to(at::kDouble).abs();
@@ -175,6 +307,8 @@ void compare(const problem& p, dtype type, bool train) {
   // known deviations.
   auto spread =
       want.y.to(at::kDouble).abs().mean() + want.y.abs().to(at::kDouble);
+  if (residual.defined())
+    spread = spread + residual.abs().to(at::kDouble);
   auto slope =
       want.dx.to(at::kDouble).abs().mean() + want.dx.abs().to(at::kDouble);
   CHECK(distance(got.y, want.y, spread) < elements);
@@ -189,6 +323,10 @@ void compare(const problem& p, dtype type, bool train) {
       < statistics);
   CHECK(distance(got.running_var, want.running_var, want.running_var.abs())
         < statistics);
+}
+
+void compare(const problem& p, dtype type, bool train) {
+  compare(p, type, from_libtorch(p, type, train), from_kernels(p, type, train));
 }
 
 std::string describe(dtype type, at::IntArrayRef sizes, bool channels_last) {
@@ -225,6 +363,18 @@ TEST_CASE("training gives what libtorch's batch_norm gives") {
 TEST_CASE("evaluation gives what libtorch's batch_norm gives") {
   for_each_problem(
       [](const problem& p, dtype type) { compare(p, type, false); });
+}
+
+TEST_CASE("copies with residual and ReLU give what libtorch gives for all") {
+  for_each_problem([](const problem& p, dtype type) {
+    auto residual = at::randn_like(p.x);
+    auto got = from_copies(p, residual, type);
+    auto passed = (got.all.y > 0).to(parameter_type(type));
+    auto want = fused_by_libtorch(p, residual, passed, type);
+    compare(p, type, want.all, got.all, residual);
+    CHECK(at::equal(got.residual_grad.to(parameter_type(type)),
+                    want.residual_grad));
+  });
 }
 
 TEST_CASE("libtorch's tensors come over DLPack without a copy") {
