@@ -77,7 +77,7 @@ std::vector<contest> contests(const bench_tensors& t) {
   const auto& layout = t.layout;
   execution run{layout.where};
   auto [n, c, h, w] = t.shape;
-  // The goals of the issue: three shapes where libtorch's first pass is weak.
+  // Three shapes where libtorch's first pass is weak.
   auto weak = (n == 32 && h == 112) || (n == 16 && c == 4) || c == 728;
   return {
       {"batch_moments", 1, [&t](std::size_t i) { moments_of(t, i); },

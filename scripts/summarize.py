@@ -2,6 +2,9 @@
 """Joins the summaries of benchmarks into one file and prints it as a table.
 
     summarize.py OUT.json IN.json...
+    summarize.py --markdown IN.json...
+
+The second prints the rows that have a goal as a table of docs/benchmarks.md.
 """
 
 import json
@@ -20,12 +23,25 @@ def print_table(rows):
         print("  ".join(text.ljust(w) for text, w in zip(line, widths)).rstrip())
 
 
+def print_markdown(rows):
+    print("| what | ours | theirs | unit | ratio | goal | met |")
+    print("|---|---|---|---|---|---|---|")
+    for row in rows:
+        if row["goal"] != "reported":
+            cells = [row["name"], cell(row["ours"]), cell(row["theirs"]),
+                     row["unit"], f"{row['ratio']:.2f}", row["goal"],
+                     "yes" if row["met"] else "no"]
+            print(f"| {' | '.join(cells)} |")
+
+
 def main():
     out, *inputs = sys.argv[1:]
     rows = []
     for path in inputs:
         with open(path, encoding="utf-8") as file:
             rows += json.load(file)
+    if out == "--markdown":
+        return print_markdown(rows)
     with open(out, "w", encoding="utf-8") as file:
         json.dump(rows, file, indent=2)
         file.write("\n")
