@@ -42,6 +42,9 @@ struct sync_metrics {
 
   /// The master's layer.
   std::string layer;
+  /// Who takes part now: the owner, and each slave and each relay as one. So
+  /// many messages come in a round.
+  std::uint64_t participants = 0;
   /// Rounds that were completed.
   std::uint64_t rounds = 0;
   /// Rounds that failed, and slaves that were expelled from one that went on,
@@ -68,6 +71,7 @@ template <class Inspector>
 auto inspect(Inspector& f, sync_metrics& x) {
   return detail::inspect_object(
       f, x, "syncnorm::sync_metrics", detail::field("layer", x.layer),
+      detail::field("participants", x.participants),
       detail::field("rounds", x.rounds), detail::field("failures", x.failures),
       detail::field("waits", x.waits), detail::field("waited", x.waited));
 }

@@ -89,6 +89,7 @@ TEST_CASE_FIXTURE(system_fixture, "a new master has counted nothing") {
   adder c{system, {.layer = "bn1"}, add_up};
   auto m = metrics_of(c);
   CHECK(m.layer == "bn1");
+  CHECK(m.participants == 1);
   CHECK(m.rounds == 0);
   CHECK(m.failures.empty());
   CHECK(sum(m.waits) == 0);
@@ -101,6 +102,7 @@ TEST_CASE_FIXTURE(system_fixture, "completed rounds are counted over all "
   run_rounds(c, 5);
   run_rounds(c, 3);
   auto m = metrics_of(c);
+  CHECK(m.participants == 3);
   CHECK(m.rounds == 8);
   CHECK(m.failures.empty());
   CHECK(m.waits.size() == sync_metrics::wait_bounds.size() + 1);

@@ -46,8 +46,22 @@ TEST_CASE("above the fan-in processes form a tree, which changes no bit: five "
   auto options = small + arguments{"--epochs=1"};
   const arguments tree{"--fan-in=2"};
   auto whole = run(1, "cpu*5", options);
-  CHECK(is_same(run(5, "cpu", options + tree), whole));
-  CHECK(is_same(run(4, "cpu*2", options + tree), run(1, "cpu*8", options)));
+  auto five = run(5, "cpu", options + tree);
+  CHECK(is_same(five, whole));
+  // The tree is there: without it there are five, as the next test says.
+  CHECK(contains(five.said, "\n3 messages a round and layer"));
+  auto four = run(4, "cpu*2", options + tree);
+  CHECK(is_same(four, run(1, "cpu*8", options)));
+  CHECK(contains(four.said, "\n4 messages a round and layer"));
+}
+
+TEST_CASE("up to the fan-in one message a process, and one for each replica of "
+          "the one that serves, come to that") {
+  auto options = small + arguments{"--epochs=1"};
+  CHECK(
+      contains(run(5, "cpu", options).said, "\n5 messages a round and layer"));
+  CHECK(contains(run(2, "cpu*2", options).said,
+                 "\n3 messages a round and layer"));
 }
 
 TEST_CASE(

@@ -72,6 +72,8 @@ inline void require_good_end(child_process& process) {
 struct trace {
   std::vector<double> losses;
   std::string checkpoint;
+  /// What the process that served has printed.
+  std::string said{};
 };
 
 inline trace read_trace(const scratch_folder& folder) {
@@ -104,7 +106,9 @@ inline trace run(std::size_t processes, const std::string& devices,
   require_good_end(*first.process);
   for (auto& other : others)
     require_good_end(*other);
-  return read_trace(folder);
+  auto result = read_trace(folder);
+  result.said = first.process->output();
+  return result;
 }
 
 /// Bit for bit.

@@ -94,7 +94,7 @@ void replica_group::settle() {
   });
 }
 
-void replica_group::assemble() {
+std::uint64_t replica_group::assemble() {
   settle();
   auto leader =
       ask<lineup>(1, [n = size()](auto* self, const auto& member, std::size_t) {
@@ -107,6 +107,20 @@ void replica_group::assemble() {
                            std::uint64_t{i + 1}, std::uint64_t{n});
   };
   ask_some<acknowledged>({members_.begin() + 1, members_.end()}, follow);
+  return participants_of(leader);
+}
+
+std::uint64_t replica_group::participants_of(const lineup& leader) {
+  caf::expected<std::uint64_t> result{caf::sec::runtime_error};
+  caf::scoped_actor self{system_};
+  // That of the gradients is like those of the layers.
+  detail::request_within(self, deadline_, leader.gradients.at(0),
+                         get_metrics_atom_v)
+      .receive([&](const sync_metrics& x) { result = x.participants; },
+               [&](const caf::error& x) { result = x; });
+  if (!result)
+    throw replica_failure{text_of(result.error())};
+  return *result;
 }
 
 std::vector<lineup> replica_group::relay(const lineup& leader) {

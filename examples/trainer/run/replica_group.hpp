@@ -56,7 +56,8 @@ public:
 
   /// Makes them take part in the same rounds: to be called before the first
   /// step, after `replace` and after a step that failed.
-  void assemble();
+  /// @returns how many messages a round comes to the masters, as they say.
+  std::uint64_t assemble();
 
   /// Makes all of them equal to replica 0.
   void level();
@@ -82,6 +83,8 @@ public:
   std::vector<std::optional<std::string>> who_is_there();
 
 private:
+  [[nodiscard]] std::uint64_t participants_of(const lineup& leader);
+
   /// Tells each how many share its machine.
   void settle();
 

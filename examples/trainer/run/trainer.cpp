@@ -104,7 +104,10 @@ void trainer::advance() {
 }
 
 void trainer::assemble() {
-  replicas_.assemble();
+  auto messages = replicas_.assemble();
+  if (processes_.size() > 1)
+    display_.note(
+        fmt::format("{} messages a round and layer to this process", messages));
   replicas_.level();
   assembled_ = true;
 }

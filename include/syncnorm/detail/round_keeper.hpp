@@ -80,7 +80,7 @@ public:
           lead(message, target{std::move(slot)});
         },
         [this](nr_slaves_atom) { return nr_slaves(); },
-        [this](get_metrics_atom) { return monitor_.metrics(); },
+        [this](get_metrics_atom) { return count(); },
         [this](give_up_atom, const round_tag& tag, const std::string& why) {
           give_up(tag, why);
         },
@@ -215,6 +215,7 @@ private:
   void begin_generation();
   void adopt_owner();
   [[nodiscard]] std::uint64_t nr_slaves() const;
+  [[nodiscard]] sync_metrics count() const;
 
   /// Returns why a slave's or a relay's message cannot be taken, having blamed
   /// its sender where it is at fault.

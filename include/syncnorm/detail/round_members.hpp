@@ -57,6 +57,13 @@ std::uint64_t round_keeper<In, Out>::nr_slaves() const {
 }
 
 template <class In, class Out>
+sync_metrics round_keeper<In, Out>::count() const {
+  auto result = monitor_.metrics();
+  result.participants = seats_.size();
+  return result;
+}
+
+template <class In, class Out>
 void round_keeper<In, Out>::watch(const caf::actor& participant) {
   if (watched_.insert(participant.address()).second)
     detail::monitor(this, participant,
