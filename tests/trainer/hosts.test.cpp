@@ -1,8 +1,10 @@
-// A run over a slow network that loses packets, until it is cut. Exits with 77
+// Runs over a slow network that loses packets, and over one of which a part is
+// cut. Exits with 77
 // where no network namespaces can be made: ctest reports that as Skipped.
 
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include "trainer/child_process.hpp"
 #include "trainer/scratch_folder.hpp"
@@ -72,7 +74,7 @@ TEST_CASE("over a network with a delay of 5 ms that loses one packet in a "
   REQUIRE(first->wait_for("epoch  2/99"));
   CHECK(hosts.delivered() > 500);
   CHECK(hosts.lost() > 0);
-  hosts.cut();
+  hosts.cut(0, 1);
   require_failure(*first, "; stopped after step ");
   require_failure(*other, "the serving process is gone");
   CHECK(std::filesystem::exists(folder / "checkpoint.pt"));
@@ -88,6 +90,39 @@ TEST_CASE("over a network with a delay of 5 ms that loses one packet in a "
   REQUIRE(found.size() <= expected.size());
   expected.resize(found.size());
   CHECK(found == expected);
+}
+
+TEST_CASE(
+    "a process that reaches the one that serves, but not the one above it "
+    "in the tree any more, ends the run for all by an error that says so") {
+  scratch_folder folder;
+  virtual_hosts hosts{{}, 3};
+  const arguments options{"--model=mlp",   "--deadline=2", "--patience=20",
+                          "--epochs=9999", "--insecure",   "--devices=cpu",
+                          "--fan-in=2"};
+  child first;
+  hosts.on(0, [&] {
+    first = start(options, {"--serve=" + hosts.address(0) + ":0", "--workers=3",
+                            "--checkpoint=" + folder.path().string()});
+  });
+  auto line = first->line_that_begins("serving at ");
+  auto where = line.substr(11, line.find(": waiting") - 11);
+  // The last one has the third above it.
+  std::vector<child> others;
+  for (int host : {0, 1, 2}) {
+    hosts.on(host,
+             [&] { others.push_back(start(options, {"--join=" + where})); });
+    REQUIRE(others.back()->wait_for("joined"));
+  }
+  REQUIRE(first->wait_for("epoch"));
+  hosts.cut(1, 2);
+  auto why = fmt::format("does not reach {}:", hosts.address(1));
+  auto who = fmt::format(":{}, 1 replica) {}", others[2]->id(), why);
+  require_failure(*first, who);
+  CHECK(contains(first->output(), "; stopped after step "));
+  for (auto& other : others)
+    require_failure(*other, why);
+  CHECK(std::filesystem::exists(folder / "checkpoint.pt"));
 }
 
 int main(int argc, char** argv) {

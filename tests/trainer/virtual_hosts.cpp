@@ -14,7 +14,9 @@
 #include <cstring>
 #include <deque>
 #include <exception>
+#include <optional>
 #include <random>
+#include <span>
 #include <stdexcept>
 #include <tuple>
 #include <utility>
@@ -86,6 +88,7 @@ void apart(const std::function<void()>& f) {
 struct wire {
   struct packet {
     clock::time_point due;
+    int from;
     std::vector<char> bytes;
   };
 
@@ -101,10 +104,21 @@ struct wire {
   }
 };
 
+/// Whom a packet of IPv4 is for, if it is one of the hosts.
+std::optional<int> receiver_of(std::span<const char> packet, int count) {
+  constexpr std::size_t header = 20;
+  if (packet.size() < header || packet[0] >> 4 != 4)
+    return std::nullopt;
+  auto host = static_cast<unsigned char>(packet[19]) - 1;
+  return host >= 0 && host < count ? std::optional{host} : std::nullopt;
+}
+
 } // namespace
 
-virtual_hosts::virtual_hosts(link between) : link_{between} {
-  for (int host : {0, 1})
+virtual_hosts::virtual_hosts(link between, int count)
+    : link_{between},
+      count_{count} {
+  for (int host = 0; host < count; ++host)
     apart([this, host] {
       require(::unshare(CLONE_NEWNET) == 0, "a network namespace");
       namespaces_[host] =
@@ -119,9 +133,11 @@ virtual_hosts::virtual_hosts(link between) : link_{between} {
 virtual_hosts::~virtual_hosts() {
   ::close(end_[1]);
   carrier_.join();
-  for (auto x :
-       {end_[0], devices_[0], devices_[1], namespaces_[0], namespaces_[1]})
-    ::close(x);
+  ::close(end_[0]);
+  for (int host = 0; host < count_; ++host) {
+    ::close(devices_[host]);
+    ::close(namespaces_[host]);
+  }
 }
 
 void virtual_hosts::on(int host, const std::function<void()>& f) const {
@@ -135,8 +151,9 @@ std::string virtual_hosts::address(int host) {
   return "10.77.0." + std::to_string(host + 1);
 }
 
-void virtual_hosts::cut() noexcept {
-  is_cut_ = true;
+void virtual_hosts::cut(int one, int other) noexcept {
+  cuts_[one][other] = true;
+  cuts_[other][one] = true;
 }
 
 std::uint64_t virtual_hosts::delivered() const noexcept {
@@ -150,30 +167,38 @@ std::uint64_t virtual_hosts::lost() const noexcept {
 void virtual_hosts::carry() {
   std::mt19937 random{1};
   std::bernoulli_distribution is_lost{link_.loss};
-  wire to[2];
+  std::vector<wire> to(count_);
   std::vector<char> buffer(65536);
+  std::vector<pollfd> events(count_ + 1, {end_[0], 0, 0});
+  for (int host = 0; host < count_; ++host)
+    events[host] = {devices_[host], POLLIN, 0};
   for (;;) {
-    pollfd events[] = {
-        {devices_[0], POLLIN, 0}, {devices_[1], POLLIN, 0}, {end_[0], 0, 0}};
-    std::ignore = ::poll(events, 3, to[1].wait(to[0].wait(1000)));
-    if (events[2].revents != 0)
+    auto left = 1000;
+    for (const auto& x : to)
+      left = x.wait(left);
+    std::ignore = ::poll(events.data(), events.size(), left);
+    if (events.back().revents != 0)
       return;
-    for (int from : {0, 1}) {
+    for (int from = 0; from < count_; ++from) {
       auto n = ::read(devices_[from], buffer.data(), buffer.size());
-      for (; n > 0; n = ::read(devices_[from], buffer.data(), buffer.size()))
-        if (is_cut_ || is_lost(random))
+      for (; n > 0; n = ::read(devices_[from], buffer.data(), buffer.size())) {
+        auto receiver = receiver_of({buffer.data(), std::size_t(n)}, count_);
+        if (!receiver || cuts_[from][*receiver] || is_lost(random))
           ++lost_;
         else
-          to[1 - from].packets.push_back(
+          to[*receiver].packets.push_back(
               {clock::now() + link_.delay,
+               from,
                {buffer.begin(), buffer.begin() + n}});
+      }
     }
-    for (int host : {0, 1})
+    for (int host = 0; host < count_; ++host)
       for (auto& queue = to[host].packets;
            !queue.empty() && queue.front().due <= clock::now();
            queue.pop_front()) {
-        const auto& bytes = queue.front().bytes;
-        if (!is_cut_ && ::write(devices_[host], bytes.data(), bytes.size()) > 0)
+        const auto& [due, from, bytes] = queue.front();
+        if (!cuts_[from][host]
+            && ::write(devices_[host], bytes.data(), bytes.size()) > 0)
           ++delivered_;
         else
           ++lost_;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -9,10 +10,10 @@
 
 namespace syncnorm::train {
 
-/// Two hosts with a network between them, on this machine: two network
-/// namespaces, each with a TUN device, and a thread that hands each packet over
-/// from one device to the other, later, or not at all. TCP runs over it as over
-/// any other link, and has to repeat what is lost.
+/// Hosts with a network between them, on this machine: network namespaces, each
+/// with a TUN device, and a thread that hands each packet over from one device
+/// to that of its receiver, later, or not at all. TCP runs over it as over any
+/// other network, and has to repeat what is lost.
 class virtual_hosts {
 public:
   struct link {
@@ -21,23 +22,26 @@ public:
     double loss = 0;
   };
 
+  /// At most so many.
+  static constexpr int max_hosts = 8;
+
   /// @throws std::runtime_error where this process may not make namespaces.
-  explicit virtual_hosts(link between);
+  explicit virtual_hosts(link between, int count = 2);
 
   virtual_hosts(const virtual_hosts&) = delete;
   virtual_hosts& operator=(const virtual_hosts&) = delete;
 
   ~virtual_hosts();
 
-  /// Calls `f` on host 0 or 1; what it starts lives there.
+  /// Calls `f` on a host, counted from 0; what it starts lives there.
   void on(int host, const std::function<void()>& f) const;
 
   [[nodiscard]] static std::string address(int host);
 
-  /// From now on every packet is lost.
-  void cut() noexcept;
+  /// From now on every packet between these two is lost.
+  void cut(int one, int other) noexcept;
 
-  /// Packets that came to the other host, and that were lost on the way.
+  /// Packets that came to another host, and that were lost on the way.
   [[nodiscard]] std::uint64_t delivered() const noexcept;
   [[nodiscard]] std::uint64_t lost() const noexcept;
 
@@ -45,10 +49,11 @@ private:
   void carry();
 
   link link_;
-  int namespaces_[2] = {-1, -1};
-  int devices_[2] = {-1, -1};
+  int count_;
+  std::array<int, max_hosts> namespaces_{};
+  std::array<int, max_hosts> devices_{};
   int end_[2] = {-1, -1};
-  std::atomic<bool> is_cut_{false};
+  std::array<std::array<std::atomic<bool>, max_hosts>, max_hosts> cuts_{};
   std::atomic<std::uint64_t> delivered_{0};
   std::atomic<std::uint64_t> lost_{0};
   std::thread carrier_;
