@@ -3,16 +3,21 @@
 #include "tests/fuzz/messages.hpp"
 #include "tests/fuzz/trainer_files.hpp"
 
+#include "trainer/run/error_text.hpp"
 #include "trainer/run/gradient_sum.hpp"
+#include "trainer/run/host.hpp"
 #include "trainer/run/messages.hpp"
 #include "trainer/run/request_check.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 // Everything that the trainer reads and did not write itself just now: messages
@@ -88,6 +93,39 @@ inline bool read_step(std::span<const std::byte> bytes,
   return read_as<train::step_plan>(bytes, system);
 }
 
+/// Who applies for a place, twice, with replicas of its own instead of what
+/// cannot be made up, is taken in once or refused, by lines that can be
+/// printed.
+inline bool read_applicant(std::span<const std::byte> bytes,
+                           caf::actor_system& system) {
+  train::application x;
+  if (!detail::deserialize(bytes, x, &system) || x.replicas.size() > 1000)
+    return true;
+  auto host = train::spawn_host(system, {"model=cnn\n", 2},
+                                std::make_shared<std::atomic<std::uint64_t>>());
+  caf::scoped_actor self{system};
+  for (auto& replica : x.replicas)
+    replica = caf::actor_cast<train::replica_actor>(caf::actor{self});
+  auto admitted = 0;
+  auto good = true;
+  for (int i = 0; i < 2; ++i)
+    detail::request(self, host, train::join_atom_v, x)
+        .receive([&](std::uint64_t) { ++admitted; },
+                 [&](const caf::error& why) {
+                   good = good && !train::text_of(why).empty();
+                 });
+  detail::request(self, host, train::refusals_atom_v)
+      .receive(
+          [&](const std::vector<std::string>& lines) {
+            for (const auto& line : lines)
+              good = good && train::printable(line, 1000) == line;
+            good = good && !lines.empty();
+          },
+          [&](const caf::error&) { good = false; });
+  caf::anon_send_exit(host, caf::exit_reason::kill);
+  return good && admitted <= 1;
+}
+
 /// Each kind, in the order of the corpus' first byte.
 inline bool read_trainer(std::span<const std::byte> bytes,
                          caf::actor_system& system) {
@@ -110,6 +148,7 @@ inline bool read_trainer(std::span<const std::byte> bytes,
       read_options,
       read_launch,
       read_identity,
+      read_applicant,
   };
   if (bytes.empty())
     return true;

@@ -82,6 +82,7 @@ std::vector<content> good_inputs(caf::actor_system& system) {
       bytes_of("cpu*4,cuda:1"),
       bytes_of("WORLD_SIZE=4\nRANK=1\nLOCAL_RANK=1\nMASTER_ADDR=::1\n"),
       two_parts("batch=64\nseed=1\n", "batch=64\nseed=2\n"),
+      detail::serialize(app, &system),
   };
   for (std::size_t i = 0; i < result.size(); ++i)
     result[i].insert(result[i].begin(), std::byte(i));

@@ -3,6 +3,7 @@
 #include "trainer/plan/epoch_order.hpp"
 #include "trainer/plan/launch.hpp"
 #include "trainer/plan/process_tree.hpp"
+#include "trainer/plan/run_identity.hpp"
 #include "trainer/plan/schedule.hpp"
 #include "trainer/plan/settings.hpp"
 #include "trainer/plan/sgd.hpp"
@@ -240,6 +241,44 @@ TEST_CASE("launchers' variables that are no numbers are refused by name") {
         == "MASTER_PORT: expected a number from 1 to 65535, found \"0\"");
   CHECK(message({{"WORLD_SIZE", "2"}, {"RANK", "0"}, {"LOCAL_RANK", "-1"}})
         == "LOCAL_RANK: expected a number from 0 to 1, found \"-1\"");
+}
+
+TEST_CASE("every option of the training, the model, the data, and the versions "
+          "stand in what a worker must agree with") {
+  labelled_images images{{1, 2, 2}, std::vector<std::uint8_t>(8), {0, 1}};
+  auto data = *make_dataset(images, images);
+  settings mine;
+  auto expected = run_identity(mine, data, 7);
+  CHECK_FALSE(difference_of(expected, run_identity(mine, data, 7)));
+  auto differs = [&](const std::string& name, const std::string& found) {
+    auto text = difference_of(expected, found);
+    REQUIRE(text);
+    CHECK(text->starts_with("expected " + name + "="));
+    CHECK(text->find(", found " + name + "=") != std::string::npos);
+  };
+  auto with = [&](auto change) {
+    auto other = mine;
+    change(other);
+    return run_identity(other, data, 7);
+  };
+  differs("norm", with([](auto& x) { x.norm = norm_kind::local; }));
+  differs("lr", with([](auto& x) { x.rate = 0.25; }));
+  differs("momentum", with([](auto& x) { x.momentum = 0.5; }));
+  differs("weight-decay", with([](auto& x) { x.weight_decay = 0.5; }));
+  differs("epochs", with([](auto& x) { x.epochs = 3; }));
+  differs("seed", with([](auto& x) { x.seed = 5; }));
+  differs("shift", with([](auto& x) { x.shift = 3; }));
+  differs("schedule",
+          with([](auto& x) { x.schedule = schedule_kind::constant; }));
+  differs("chunk", with([](auto& x) { x.chunk = 3; }));
+  differs("fingerprint of the model", run_identity(mine, data, 8));
+  ++data.fingerprint;
+  differs("data", run_identity(mine, data, 7));
+  for (const std::string name : {"syncnorm", "caf"}) {
+    auto other = expected;
+    other[other.find(name) + name.size() + 1] = 'x';
+    differs(name, other);
+  }
 }
 
 TEST_CASE("an address comes back as it was written") {
