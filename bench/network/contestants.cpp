@@ -164,27 +164,50 @@ public:
   }
 
   void run(std::int64_t times) override {
-    auto done = std::make_shared<future_result<bool>>();
+    start(times);
+    finish();
+  }
+
+  void start(std::int64_t times) {
     detail::anon_send(leader_, run_atom_v, times,
-                      detail::make_reply_slot(done));
-    if (auto result = done->get(); !result)
+                      detail::make_reply_slot(done_));
+  }
+
+  void finish() {
+    if (auto result = done_->get(); !result)
       throw std::runtime_error{"bench/network: " + describe(result.error())};
   }
 
 private:
   caf::actor leader_;
   caf::actor master_;
+  std::shared_ptr<future_result<bool>> done_ =
+      std::make_shared<future_result<bool>>();
+};
+
+class led_together : public network_contestant {
+public:
+  explicit led_together(std::vector<std::unique_ptr<led>> all)
+      : all_{std::move(all)} {}
+
+  void run(std::int64_t times) override {
+    for (auto& x : all_)
+      x->start(times);
+    for (auto& x : all_)
+      x->finish();
+  }
+
+private:
+  std::vector<std::unique_ptr<led>> all_;
 };
 
 float_array filled(std::size_t elements, std::size_t value) {
   return float_array{std::vector<float>(elements, static_cast<float>(value))};
 }
 
-} // namespace
-
-network_contestant_ptr make_rounds(caf::actor_system& system,
-                                   const std::vector<caf::actor>& peers,
-                                   std::size_t elements) {
+std::unique_ptr<led> lead_rounds(caf::actor_system& system,
+                                 const std::vector<caf::actor>& peers,
+                                 std::size_t elements) {
   auto master = spawn_sync_master<float_array, float_array>(
       system, {.layer = "bench", .deadline = std::chrono::hours{1}},
       sum_of_payloads());
@@ -205,6 +228,23 @@ network_contestant_ptr make_rounds(caf::actor_system& system,
       system.spawn<round_leader>(master, filled(elements, 1),
                                  filled(elements, peers.size() + 1)),
       untyped);
+}
+
+} // namespace
+
+network_contestant_ptr make_rounds(caf::actor_system& system,
+                                   const std::vector<caf::actor>& peers,
+                                   std::size_t elements) {
+  return lead_rounds(system, peers, elements);
+}
+
+network_contestant_ptr make_layers(caf::actor_system& system,
+                                   const std::vector<caf::actor>& peers,
+                                   std::size_t elements, std::size_t layers) {
+  std::vector<std::unique_ptr<led>> all;
+  while (all.size() < layers)
+    all.push_back(lead_rounds(system, peers, elements));
+  return std::make_unique<led_together>(std::move(all));
 }
 
 network_contestant_ptr make_requests(caf::actor_system& system,

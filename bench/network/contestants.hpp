@@ -30,6 +30,11 @@ network_contestant_ptr make_rounds(caf::actor_system& system,
                                    const std::vector<caf::actor>& peers,
                                    std::size_t elements);
 
+/// The same of so many layers side by side: of each, rounds as often.
+network_contestant_ptr make_layers(caf::actor_system& system,
+                                   const std::vector<caf::actor>& peers,
+                                   std::size_t elements, std::size_t layers);
+
 /// One plain request to each of `peers`, all at once, and their answers.
 network_contestant_ptr make_requests(caf::actor_system& system,
                                      const std::vector<caf::actor>& peers,

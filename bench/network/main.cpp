@@ -35,6 +35,22 @@ row at_most(double goal, std::string name, double ours, double theirs,
   return result;
 }
 
+/// Rounds of several layers at the same time.
+void compare_layers(caf::actor_system& system, const caf::actor& peer,
+                    const options& given, report& out) {
+  constexpr std::int64_t times = 500;
+  constexpr std::size_t channels = 256;
+  constexpr std::size_t layers = 8;
+  auto one = make_rounds(system, {peer}, 2 * channels);
+  auto many = make_layers(system, {peer}, 2 * channels, layers);
+  std::vector<candidate> candidates{{"one layer", [&] { one->run(times); }},
+                                    {"8 layers", [&] { many->run(times); }}};
+  auto taken = time_in_turn(candidates, given.rounds);
+  auto us = [&](const timing& t) { return t.median * 1e6 / times; };
+  out.add(reported("rounds of 8 layers at a time / of one", us(taken[1]),
+                   us(taken[0]), "us", us(taken[1]) / us(taken[0])));
+}
+
 /// Each answer is checked by those who get it.
 void compare_rounds(caf::actor_system& system,
                     const std::vector<caf::actor>& peers, const options& given,
@@ -116,6 +132,7 @@ int run(int argc, char** argv) {
   auto peers = others.connect(system);
   report out{"The network: several processes on 127.0.0.1", given};
   compare_rounds(system, peers, given, out);
+  compare_layers(system, peers[0], given, out);
   compare_bulk(system, peers[0], others.socket(), given, out);
   compare_trainers(given, out);
   out.finish();
