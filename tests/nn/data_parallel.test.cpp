@@ -42,7 +42,6 @@ struct settings {
   torch::ScalarType type = torch::kDouble;
   bool channels_last = false;
   bool cumulative = false;
-  std::int64_t group_size = 0;
 };
 
 Tensor random_batch(const shape& sizes, const settings& with) {
@@ -404,6 +403,32 @@ TEST_CASE("one copy, and evaluation, send no message") {
   four->forward(x).sum().backward();
   // Forward only: the backward pass of a joint graph needs none.
   CHECK(sent(four) == 4);
+}
+
+TEST_CASE("input is split and joined along the dimension of the options, on no "
+          "more copies than it has parts, and the output is where they say") {
+  actors env;
+  SynchronizedBatchNorm1d layer{3};
+  layer->to(torch::kDouble);
+  torch::nn::BatchNorm1d plain{3};
+  plain->to(torch::kDouble);
+  DataParallelWithCallback parallel{
+      env.system, layer,
+      on_cpus(4).dim(2).output_device({torch::Device{torch::kCPU}})};
+  for (std::int64_t length : {9, 2}) {
+    auto x = random_batch({5, 3, length}, {});
+    auto z = x.detach().clone().requires_grad_();
+    auto dy = torch::randn_like(x);
+    auto y = parallel->forward(x);
+    auto expected = plain->forward(z);
+    y.backward(dy);
+    expected.backward(dy);
+    CHECK(distance(expected, y) <= 1e-10);
+    CHECK(distance(z.grad(), x.grad()) <= 1e-10);
+    CHECK(distance(plain->weight.grad(), layer->weight.grad()) <= 1e-10);
+    CHECK(distance(plain->running_var, layer->running_var) <= 1e-10);
+    CHECK(y.device().is_cpu());
+  }
 }
 
 TEST_CASE("evaluation on copies equals libtorch's, and its gradients") {

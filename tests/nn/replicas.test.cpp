@@ -9,56 +9,161 @@ namespace syncnorm::nn::test {
 
 namespace {
 
-std::vector<SynchronizedBatchNorm2d> make_copies(std::size_t n,
-                                                 std::int64_t channels) {
-  std::vector<SynchronizedBatchNorm2d> result;
+template <class Layer>
+std::vector<Layer> copies_of(std::size_t n, std::int64_t channels,
+                             torch::ScalarType type) {
+  std::vector<Layer> result;
   for (std::size_t i = 0; i < n; ++i) {
-    result.emplace_back(SynchronizedBatchNorm2dOptions(channels));
-    result.back()->to(torch::kDouble);
+    result.emplace_back(channels);
+    result.back()->to(type);
   }
   return result;
 }
 
+std::vector<SynchronizedBatchNorm2d> make_copies(std::size_t n,
+                                                 std::int64_t channels) {
+  return copies_of<SynchronizedBatchNorm2d>(n, channels, torch::kDouble);
+}
+
+template <class Layer>
 std::vector<std::shared_ptr<torch::nn::Module>>
-modules_of(const std::vector<SynchronizedBatchNorm2d>& copies) {
+modules_of(const std::vector<Layer>& copies) {
   std::vector<std::shared_ptr<torch::nn::Module>> result;
   for (const auto& copy : copies)
     result.push_back(copy.ptr());
   return result;
 }
 
+/// Four copies on a quarter of a batch each against libtorch's layer on the
+/// whole, in training and then in evaluation.
+template <class Layer, class Plain>
+class four_and_one {
+public:
+  four_and_one(std::vector<std::int64_t> sizes, torch::ScalarType type)
+      : type_{type},
+        sizes_{std::move(sizes)},
+        copies_{copies_of<Layer>(4, sizes_[1], of_parameters())},
+        plain_{sizes_[1]} {
+    plain_->to(of_parameters());
+    synchronize(env_.system, modules_of(copies_));
+  }
+
+  void check() {
+    for (int step = 0; step < 2; ++step)
+      train();
+    evaluate();
+  }
+
+private:
+  [[nodiscard]] torch::ScalarType of_parameters() const {
+    return type_ == torch::kDouble ? torch::kDouble : torch::kFloat;
+  }
+
+  [[nodiscard]] Tensor random() const {
+    return (torch::randn(sizes_, torch::kDouble) * 2 + 3).to(type_);
+  }
+
+  void run_parts(const Tensor& x, const Tensor* dy) {
+    y_.assign(4, {});
+    dx_.assign(4, {});
+    auto parts = x.chunk(4);
+    rethrow_first(on_threads(4, [&](std::size_t r) {
+      auto part = parts[r].clone().requires_grad_();
+      y_[r] = copies_[r]->forward(part);
+      if (dy == nullptr)
+        return;
+      y_[r].backward(dy->chunk(4)[r]);
+      dx_[r] = part.grad();
+    }));
+  }
+
+  void train() {
+    auto x = random();
+    auto dy = random();
+    auto whole = x.to(of_parameters()).detach().clone().requires_grad_();
+    auto expected = plain_->forward(whole);
+    expected.backward(dy.to(of_parameters()));
+    run_parts(x, &dy);
+    CHECK(distance(expected, torch::cat(y_)) <= tolerance(type_));
+    CHECK(distance(whole.grad(), torch::cat(dx_)) <= tolerance(type_));
+    auto weight_grad = torch::zeros_like(plain_->weight);
+    auto bias_grad = torch::zeros_like(plain_->bias);
+    for (auto& copy : copies_) {
+      weight_grad += copy->weight.grad();
+      bias_grad += copy->bias.grad();
+      check_state(copy);
+    }
+    CHECK(distance(plain_->weight.grad(), weight_grad)
+          <= tolerance(of_parameters()));
+    CHECK(distance(plain_->bias.grad(), bias_grad)
+          <= tolerance(of_parameters()));
+  }
+
+  void check_state(Layer& copy) {
+    auto near = tolerance(of_parameters());
+    CHECK(distance(plain_->running_mean, copy->running_mean) <= near);
+    CHECK(distance(plain_->running_var, copy->running_var) <= near);
+    CHECK(torch::equal(plain_->num_batches_tracked, copy->num_batches_tracked));
+  }
+
+  void evaluate() {
+    auto sent = copies_[1]->messages_sent();
+    // A round forward and one backward, twice.
+    CHECK(sent == 4);
+    plain_->eval();
+    for (auto& copy : copies_)
+      copy->eval();
+    auto x = random();
+    run_parts(x, nullptr);
+    CHECK(distance(plain_->forward(x.to(of_parameters())), torch::cat(y_))
+          <= tolerance(type_));
+    CHECK(copies_[1]->messages_sent() == sent);
+  }
+
+  actors env_;
+  torch::ScalarType type_;
+  std::vector<std::int64_t> sizes_;
+  std::vector<Layer> copies_;
+  Plain plain_;
+  std::vector<Tensor> y_;
+  std::vector<Tensor> dx_;
+};
+
 TEST_CASE("four CPU copies with graphs and threads of their own finish and "
-          "equal one device") {
+          "equal one device, in all dtypes; evaluation sends no message") {
+  using namespace torch::nn;
+  for (auto type :
+       {torch::kDouble, torch::kFloat, torch::kHalf, torch::kBFloat16}) {
+    CAPTURE(type);
+    four_and_one<SynchronizedBatchNorm1d, BatchNorm1d>{{16, 10}, type}.check();
+    four_and_one<SynchronizedBatchNorm2d, BatchNorm2d>{{16, 10, 6, 5}, type}
+        .check();
+    four_and_one<SynchronizedBatchNorm3d, BatchNorm3d>{{24, 5, 3, 4, 2}, type}
+        .check();
+  }
+  // One sample a copy.
+  four_and_one<SynchronizedBatchNorm1d, BatchNorm1d>{{4, 3}, torch::kDouble}
+      .check();
+}
+
+TEST_CASE("groups of two among four copies with threads of their own share "
+          "statistics with each other only") {
   actors env;
   auto copies = make_copies(4, 5);
-  synchronize(env.system, modules_of(copies));
-  torch::nn::BatchNorm2d plain{torch::nn::BatchNorm2dOptions(5)};
-  plain->to(torch::kDouble);
-  auto x = torch::randn({8, 5, 3, 4}, torch::kDouble).requires_grad_();
-  auto dy = torch::randn_like(x);
-  auto expected = plain->forward(x);
-  expected.backward(dy);
+  SynchronizeOptions groups;
+  groups.group_size = 2;
+  synchronize(env.system, modules_of(copies), groups);
+  auto x = torch::randn({8, 5, 3, 4}, torch::kDouble).chunk(4);
   std::vector<Tensor> y(4);
-  std::vector<Tensor> xs;
-  for (auto& part : x.detach().chunk(4))
-    xs.push_back(part.clone().requires_grad_());
-  auto dys = dy.chunk(4);
-  rethrow_first(on_threads(4, [&](std::size_t r) {
-    y[r] = copies[r]->forward(xs[r]);
-    y[r].backward(dys[r]);
-  }));
-  std::vector<Tensor> dx;
-  auto weight_grad = torch::zeros({5}, torch::kDouble);
-  for (std::size_t r = 0; r < 4; ++r) {
-    dx.push_back(xs[r].grad());
-    weight_grad += copies[r]->weight.grad();
-    CHECK(distance(plain->running_var, copies[r]->running_var) <= 1e-10);
-    CHECK(copies[r]->num_batches_tracked.item<double>() == 1);
-    CHECK(copies[r]->messages_sent() == 2);
+  rethrow_first(on_threads(
+      4, [&](std::size_t r) { y[r] = copies[r]->forward(x[r] + 1); }));
+  for (std::size_t g = 0; g < 4; g += 2) {
+    torch::nn::BatchNorm2d plain{5};
+    plain->to(torch::kDouble);
+    auto expected = plain->forward(torch::cat({x[g], x[g + 1]}) + 1);
+    CHECK(distance(expected, torch::cat({y[g], y[g + 1]})) <= 1e-10);
+    CHECK(distance(plain->running_var, copies[g + 1]->running_var) <= 1e-10);
   }
-  CHECK(distance(expected, torch::cat(y)) <= 1e-10);
-  CHECK(distance(x.grad(), torch::cat(dx)) <= 1e-10);
-  CHECK(distance(plain->weight.grad(), weight_grad) <= 1e-10);
 }
 
 /// What copies give, forward and backward, for the parts of one batch.
