@@ -31,9 +31,9 @@ struct manner {
     return {"one by one", 1, 8, false};
   }
 
-  /// As many as make 128 KiB for a slave, 16 at most.
+  /// As many as make 256 KiB for a slave, 16 at most.
   static manner grouped(std::int64_t bytes_a_slave) {
-    return {"together", std::clamp<std::int64_t>(131072 / bytes_a_slave, 1, 16),
+    return {"together", std::clamp<std::int64_t>(262144 / bytes_a_slave, 1, 16),
             4, true};
   }
 };

@@ -163,9 +163,9 @@ void add_row(report& out, const entry& x, double per_core, double loop) {
 void compare_throughput(const crews& all, const options& given, report& out,
                         std::int64_t kibibytes) {
   auto records = kibibytes * 1024 / (features * 4);
-  // A quarter of a gibibyte a core: over it, what CAF's sleeping workers take
-  // to wake up (up to 10 ms) counts little.
-  auto count = std::max<std::int64_t>(different_batches, 262144 / kibibytes);
+  // A gibibyte a core: over it, what CAF's sleeping workers take to wake up (up
+  // to 10 ms) counts little.
+  auto count = std::max<std::int64_t>(different_batches, 1048576 / kibibytes);
   std::vector<batches> inputs;
   for (const auto& x : all)
     inputs.push_back(
