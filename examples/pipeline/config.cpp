@@ -6,12 +6,17 @@
 
 #include <sstream>
 #include <stdexcept>
+#include <thread>
 
 namespace pipeline {
 
 config::config() {
   syncnorm::detail::add_types<caf::id_block::syncnorm, caf::id_block::pipeline>(
       *this);
+  // Slaves calculate for some microseconds between messages: with cores to
+  // spare, idle workers look for work for a millisecond before they sleep.
+  if (std::thread::hardware_concurrency() > 1)
+    syncnorm::detail::poll_when_idle(*this, 20'000);
   opt_group{custom_options_, "global"}
       .add(input, "input",
            "records: a file of IDX or CSV, - for CSV from "

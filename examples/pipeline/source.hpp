@@ -14,7 +14,7 @@ struct source_options {
   /// Records in a batch.
   std::int64_t batch_size = 64;
   /// Batches on their way at a time, at most.
-  std::uint64_t in_flight = 8;
+  std::uint64_t in_flight = 16;
 };
 
 /// Reads records and sends them in batches as far as there is credit. Spawn it
