@@ -8,6 +8,7 @@
 #include "trainer/test_config.hpp"
 
 #include "syncnorm/errors.hpp"
+#include "syncnorm/sync_master.hpp"
 
 #include <doctest/doctest.h>
 
@@ -53,10 +54,20 @@ public:
         problem_{std::move(problem)},
         place_{std::move(place)} {}
 
+  void on_exit() override {
+    gradients_.reset();
+  }
+
   behavior_type make_behavior() override {
     return {
-        [](lead_atom, std::uint64_t) -> caf::result<lineup> {
-          return lineup{};
+        [this](lead_atom, std::uint64_t) -> caf::result<lineup> {
+          gradients_ = std::make_unique<gradient_owner>(
+              system(), sync_options{.layer = "gradients"},
+              sync_reduction<gradient_part, gradient_sum>{merge_gradients,
+                                                          finish_gradients});
+          lineup result;
+          result.gradients.push_back(gradients_->handle());
+          return result;
         },
         [](follow_atom, const lineup&, std::uint64_t,
            std::uint64_t) -> caf::result<void> { return caf::unit; },
@@ -89,9 +100,12 @@ public:
   }
 
 private:
+  using gradient_owner = sync_master<gradient_part, gradient_sum>;
+
   std::uint64_t hash_;
   std::function<caf::error()> problem_;
   place_ptr place_;
+  std::unique_ptr<gradient_owner> gradients_;
 };
 
 struct fake_group {
@@ -315,7 +329,8 @@ TEST_CASE("replicas that take part together know how many share a machine") {
   fakes.add(1);
   fakes.add(1);
   replica_group group{fakes.system, fakes.members};
-  group.assemble();
+  // None of the fake ones registers with the masters: the first is alone.
+  CHECK(group.assemble() == 1);
   for (std::uint64_t i : {0U, 1U, 2U})
     CHECK(*fakes.places[i] == 100 * i + 3);
 }
