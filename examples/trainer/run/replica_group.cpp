@@ -111,10 +111,12 @@ std::uint64_t replica_group::assemble() {
 }
 
 std::uint64_t replica_group::participants_of(const lineup& leader) {
+  if (leader.gradients.empty())
+    return 0;
   caf::expected<std::uint64_t> result{caf::sec::runtime_error};
   caf::scoped_actor self{system_};
   // That of the gradients is like those of the layers.
-  detail::request_within(self, deadline_, leader.gradients.at(0),
+  detail::request_within(self, deadline_, leader.gradients[0],
                          get_metrics_atom_v)
       .receive([&](const sync_metrics& x) { result = x.participants; },
                [&](const caf::error& x) { result = x; });

@@ -56,7 +56,8 @@ public:
 
   /// Makes them take part in the same rounds: to be called before the first
   /// step, after `replace` and after a step that failed.
-  /// @returns how many messages a round comes to the masters, as they say.
+  /// @returns how many messages a round come to the masters, as they say; 0 if
+  ///          there are none.
   std::uint64_t assemble();
 
   /// Makes all of them equal to replica 0.
