@@ -2,9 +2,10 @@
 // backward of (8, 64, 56, 56) float32 a copy, against the same four copies
 // without synchronization, and against libtorch's plain batch normalization on
 // the same four threads. All contestants in one process, in turn. A fourth one
-// meets at bare barriers in place of the rounds: nothing that synchronizes can
-// take less, so that what it takes beyond the unsynchronized copies is the
-// machine's, and what the layer takes beyond it is the library's.
+// meets at bare barriers in place of the rounds: where each copy has a core for
+// itself, nothing that synchronizes takes less, so that what it takes beyond
+// the unsynchronized copies is the machine's, and what the layer takes beyond
+// it is the library's.
 
 #include "bench/collective/threads.hpp"
 #include "bench/layer/peer.hpp"
