@@ -1,5 +1,6 @@
 #include "syncnorm/detail/batch_norm_slave.hpp"
 
+#include "syncnorm/detail/is_distant.hpp"
 #include "syncnorm/detail/run_woken_here.hpp"
 #include "syncnorm/error.hpp"
 #include "syncnorm/sync_master.hpp"
@@ -67,7 +68,7 @@ batch_norm_slave::behavior_type batch_norm_slave::make_behavior() {
 void batch_norm_slave::take_part() {
   if (on_device())
     waiter_ = spawn_stream_waiter(system());
-  host_only_ = role_.master && role_.master.node() != system().node();
+  host_only_ = is_distant(role_.master);
   if (role_.copy_id == 0)
     return role_.registered->put(true);
   register_slave(this, role_.master, role_.copy_id)

@@ -2,6 +2,7 @@
 
 #include "syncnorm/actors.hpp"
 #include "syncnorm/detail/agent_guard.hpp"
+#include "syncnorm/detail/is_distant.hpp"
 #include "syncnorm/detail/pipe_agent.hpp"
 #include "syncnorm/detail/thread_link.hpp"
 
@@ -64,7 +65,7 @@ public:
   /// at once.
   template <class Self>
   auto run_slave(Self&& self, In message) {
-    if (is_distant())
+    if (detail::is_distant(master_))
       return detail::request_within(
           self, ticket_.deadline + std::chrono::seconds{1}, master_,
           run_slave_atom_v, next_tag(), std::move(message));
@@ -79,7 +80,7 @@ public:
       link_ = std::make_shared<detail::thread_link<Out>>();
     auto slot = detail::make_reply_slot(link_->result);
     auto& system = master_.home_system();
-    if (!is_distant())
+    if (!detail::is_distant(master_))
       detail::send_and_lend(system, master_, run_slave_atom_v, next_tag(),
                             std::move(message), std::move(slot));
     else if (agent_)
@@ -131,10 +132,6 @@ public:
   }
 
 private:
-  [[nodiscard]] bool is_distant() const {
-    return master_.node() != master_.home_system().node();
-  }
-
   round_tag next_tag() noexcept {
     auto tag = ticket_.first;
     ++ticket_.first.round;

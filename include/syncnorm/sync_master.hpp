@@ -2,11 +2,13 @@
 
 #include "syncnorm/actors.hpp"
 #include "syncnorm/config.hpp"
+#include "syncnorm/detail/is_distant.hpp"
 #include "syncnorm/detail/sync_master_impl.hpp"
 #include "syncnorm/merge_tree.hpp"
 #include "syncnorm/slave_pipe.hpp"
 #include "syncnorm/sync_options.hpp"
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -50,9 +52,14 @@ spawn_sync_master(caf::actor_system& system, sync_options options,
 
 /// Registers the actor `self`, a pointer or a `caf::scoped_actor`, as a slave
 /// of `master`: `.then` gets a `slave_ticket`, of which to make a `slave_pipe`.
+/// @param patience how long a master on another node may take, whose loss
+///                 nobody tells; then it is CAF's `request_timeout`.
 template <class Self, class Master>
-auto register_slave(Self&& self, const Master& master,
-                    std::int64_t identifier) {
+auto register_slave(Self&& self, const Master& master, std::int64_t identifier,
+                    caf::timespan patience = std::chrono::minutes{1}) {
+  if (detail::is_distant(master))
+    return detail::request_within(self, patience, master, register_slave_atom_v,
+                                  identifier);
   return detail::request(self, master, register_slave_atom_v, identifier);
 }
 

@@ -202,9 +202,12 @@ TEST_CASE_FIXTURE(system_fixture,
                   "an actor whose master on another node never answers does "
                   "not wait for ever") {
   auto silent = system.spawn([]() -> caf::behavior {
-    return {[](run_slave_atom, const round_tag&, const block&) {
-      return caf::delegated<block>{};
-    }};
+    return {[](register_slave_atom, std::int64_t) {
+              return caf::delegated<slave_ticket>{};
+            },
+            [](run_slave_atom, const round_tag&, const block&) {
+              return caf::delegated<block>{};
+            }};
   });
   auto port = system.middleman().publish(silent, 0, "127.0.0.1");
   REQUIRE(port);
@@ -212,9 +215,13 @@ TEST_CASE_FIXTURE(system_fixture,
   caf::actor_system other{other_cfg};
   auto remote = other.middleman().remote_actor("127.0.0.1", *port);
   REQUIRE(remote);
-  pipe_type pipe{caf::actor_cast<master_type>(*remote),
-                 {{1, 1, 1, 1}, std::chrono::milliseconds{1}}};
+  auto master = caf::actor_cast<master_type>(*remote);
   caf::scoped_actor self{other};
+  register_slave(self, master, 1, std::chrono::milliseconds{1})
+      .receive(
+          [](const slave_ticket&) { FAIL("an answer"); },
+          [](const caf::error& e) { CHECK(e == caf::sec::request_timeout); });
+  pipe_type pipe{master, {{1, 1, 1, 1}, std::chrono::milliseconds{1}}};
   pipe.run_slave(self, block{1})
       .receive(
           [](const block&) { FAIL("an answer"); },

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "syncnorm/actors.hpp"
+#include "syncnorm/detail/is_distant.hpp"
 #include "syncnorm/detail/thread_link.hpp"
 
 #include <cstdint>
@@ -32,7 +33,7 @@ public:
 
   caf::behavior make_behavior() override {
     // A master of this node answers as it ends.
-    if (master_.node() != this->system().node())
+    if (is_distant(master_))
       detail::monitor(this, caf::actor_cast<caf::actor>(master_),
                       [this](const caf::actor_addr&, const caf::error& reason) {
                         on_lost(reason);
