@@ -597,7 +597,8 @@ serialize(const T& x, [[maybe_unused]] caf::actor_system* system = nullptr) {
   return {bytes.begin(), bytes.end()};
 }
 
-/// Reads `x` from what `serialize` made. Returns false if that is no T.
+/// Reads `x` from what `serialize` made. Returns false if that is no T. What
+/// holds messages or actors needs a `system`.
 template <class T>
 bool deserialize(std::span<const std::byte> bytes, T& x,
                  [[maybe_unused]] caf::actor_system* system = nullptr) {
@@ -607,7 +608,10 @@ bool deserialize(std::span<const std::byte> bytes, T& x,
       context, reinterpret_cast<const char*>(bytes.data()), bytes.size()};
   return source(x) == caf::none;
 #else
-  caf::binary_deserializer source{bytes.data(), bytes.size()};
+  auto source =
+      system != nullptr
+          ? caf::binary_deserializer{*system, bytes.data(), bytes.size()}
+          : caf::binary_deserializer{bytes.data(), bytes.size()};
   return source.apply(x);
 #endif
 }
