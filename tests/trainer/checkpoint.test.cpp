@@ -62,6 +62,17 @@ engine trained(const settings& options) {
   return machine;
 }
 
+/// What plain libtorch reads from the checkpoint of `machine`.
+std::shared_ptr<plain_cnn> loaded_by_libtorch(engine& machine) {
+  scratch_folder folder;
+  auto file = folder / "model.pt";
+  auto content = machine.save("");
+  write_bytes(file, {content.begin(), content.end()});
+  auto model = std::make_shared<plain_cnn>();
+  torch::load(model, file.string());
+  return model;
+}
+
 torch::Tensor held_out_images(std::size_t count) {
   const auto& part = digits->held_out;
   auto images = torch::empty({static_cast<std::int64_t>(count), 1, 8, 8});
@@ -92,12 +103,7 @@ TEST_CASE("a checkpoint brings back weights, statistics and optimizer") {
 TEST_CASE("plain libtorch loads a checkpoint under BatchNorm's names, and "
           "computes the same") {
   auto machine = trained({});
-  scratch_folder folder;
-  auto file = folder / "model.pt";
-  auto content = machine.save("");
-  write_bytes(file, {content.begin(), content.end()});
-  auto model = std::make_shared<plain_cnn>();
-  torch::load(model, file.string());
+  auto model = loaded_by_libtorch(machine);
   CHECK(model->norm1->num_batches_tracked.item<std::int64_t>() == 1);
   model->eval();
   torch::NoGradGuard no_grad;
@@ -116,12 +122,7 @@ TEST_CASE("a step changes the running statistics, but not with frozen norm, "
     settings options;
     options.norm = norm;
     auto machine = trained(options);
-    scratch_folder folder;
-    auto file = folder / "model.pt";
-    auto content = machine.save("");
-    write_bytes(file, {content.begin(), content.end()});
-    auto model = std::make_shared<plain_cnn>();
-    torch::load(model, file.string());
+    auto model = loaded_by_libtorch(machine);
     auto is_frozen = norm == norm_kind::frozen;
     for (auto& layer : {model->norm1, model->norm2, model->norm3}) {
       CHECK(layer->running_mean.eq(0).all().item<bool>() == is_frozen);
