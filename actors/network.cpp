@@ -80,6 +80,7 @@ void use_network(caf::actor_system_config& config, caf::timespan lost_after) {
                             lost_after.count())};
   config.load<caf::io::middleman>();
   detail::set_heartbeats(config, lost_after / 5, lost_after);
+  detail::read_where_received(config);
 }
 
 bool is_loopback(const std::string& host) {

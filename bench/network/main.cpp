@@ -91,7 +91,7 @@ void compare_bulk(caf::actor_system& system, const caf::actor& peer, int socket,
   constexpr std::size_t mebi = std::size_t{1} << 20;
   constexpr std::size_t elements = 16 * mebi;
   const auto values = bulk_values(elements);
-  const chunking cuts[]{{mebi / 4, 16}, {mebi / 16, 32}, {elements, 1}};
+  const chunking cuts[]{{mebi / 8, 16}, {mebi / 16, 32}, {elements, 1}};
   std::vector<network_contestant_ptr> ours;
   std::vector<candidate> candidates{
       {"plain TCP", [&] { (void) send_plainly(socket, values, false); }}};

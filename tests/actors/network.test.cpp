@@ -1,3 +1,4 @@
+#include "syncnorm/network.hpp"
 #include "syncnorm/master_directory.hpp"
 
 #include "tests/actors/outcome.hpp"
@@ -14,7 +15,9 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -136,6 +139,81 @@ TEST_CASE_FIXTURE(two_nodes,
   auto apart = run_rounds(system, register_in(other, remote, 1),
                           register_in(system, master, 2), master);
   CHECK(alone == apart);
+}
+
+namespace {
+
+struct network_config : config {
+  network_config() {
+    use_network(*this);
+  }
+};
+
+/// Rounds of a master that a message from another node completes each.
+struct completed_from_afar {
+  int types = init_types();
+  network_config cfg;
+  network_config other_cfg;
+  caf::actor_system system{cfg};
+  caf::actor_system other{other_cfg};
+  std::mutex guard;
+  std::set<std::thread::id> threads;
+
+  void note_thread() {
+    std::scoped_lock lock{guard};
+    threads.insert(std::this_thread::get_id());
+  }
+
+  /// Returns whether the network's thread is among those that completed one.
+  template <class Callback>
+  bool by_network_thread(const Callback& callback) {
+    auto master = spawn_sync_master<block, block>(
+        system, {.layer = "bn1", .deadline = std::chrono::seconds{20}},
+        callback);
+    auto port = system.middleman().publish(master, 0, "127.0.0.1");
+    REQUIRE(port);
+    auto remote = connect(other, *port);
+    auto pipe = register_in(other, remote, 1);
+    caf::scoped_actor owner{system};
+    for (int round = 0; round < 20; ++round) {
+      auto waiting = run_master(owner, master, block{1});
+      // Behind the owner's message, so that this one is there.
+      detail::request(owner, master, nr_slaves_atom_v)
+          .receive([](std::uint64_t) {},
+                   [](caf::error& e) { FAIL(describe(e)); });
+      auto reply = pipe.run_slave(block{2});
+      REQUIRE(reply);
+      CHECK(*reply == block{3});
+      std::move(waiting).receive([](const block&) {},
+                                 [](caf::error& e) { FAIL(describe(e)); });
+    }
+    caf::anon_send_exit(master, caf::exit_reason::user_shutdown);
+    return threads.contains(system.middleman().backend().thread_id());
+  }
+};
+
+} // namespace
+
+TEST_CASE_FIXTURE(completed_from_afar,
+                  "a reduction runs on the thread that receives the round's "
+                  "last message from another node") {
+  sync_reduction<block, block> reduction{
+      .merge =
+          [this](std::span<identified<block>> parts) {
+            note_thread();
+            return merge_blocks(parts);
+          },
+      .finish = [](block x) { return x; }};
+  CHECK(by_network_thread(reduction));
+}
+
+TEST_CASE_FIXTURE(completed_from_afar,
+                  "a callback, which may wait, never runs on the thread that "
+                  "receives from other nodes") {
+  CHECK_FALSE(by_network_thread([this](std::span<identified<block>> xs) {
+    note_thread();
+    return add_blocks(xs);
+  }));
 }
 
 TEST_CASE_FIXTURE(two_nodes,

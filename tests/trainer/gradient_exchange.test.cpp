@@ -154,6 +154,6 @@ TEST_CASE("a gradient of another model is refused before anything is sent") {
           gradient_exchange{all.system, all.ends[0]->masters(), 3,
                             2 * gradient_chunk};
         })
-        == "gradients: expected 2 masters for a model of 262144 weights, got "
+        == "gradients: expected 2 masters for a model of 131072 weights, got "
            "1");
 }

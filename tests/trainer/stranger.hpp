@@ -60,7 +60,9 @@ inline std::uint16_t port_of(const std::string& where) {
 }
 
 /// Garbage, half messages and another protocol's on that port, from strangers
-/// that stay for as long as what is returned.
+/// that stay for as long as what is returned. None of it begins as a message of
+/// CAF's: of such a one CAF believes the length, up to 4 GiB, and makes room
+/// for it (docs/network.md).
 inline std::vector<std::unique_ptr<stranger>> disturb(std::uint16_t port) {
   std::mt19937 random{port};
   std::vector<std::unique_ptr<stranger>> result;
@@ -68,6 +70,8 @@ inline std::vector<std::unique_ptr<stranger>> disturb(std::uint16_t port) {
     std::string bytes(size, '\0');
     for (auto& x : bytes)
       x = static_cast<char>(random());
+    if (!bytes.empty())
+      bytes[0] = '\x80';
     result.push_back(std::make_unique<stranger>(port));
     result.back()->send(bytes);
   }

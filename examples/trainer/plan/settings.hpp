@@ -35,7 +35,7 @@ enum class failure_kind : std::uint8_t {
 };
 
 /// KiB of a gradient that travel as one message, as relays send it: in float64.
-inline constexpr std::size_t default_chunk = 1024;
+inline constexpr std::size_t default_chunk = 512;
 
 /// Elements of a gradient in so many KiB.
 constexpr std::size_t elements_of_chunk(std::size_t kib) {

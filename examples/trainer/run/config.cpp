@@ -41,6 +41,7 @@ config::config() {
       *this);
   detail::sleep_when_idle(*this);
   load<caf::io::middleman>();
+  detail::read_where_received(*this);
   options_.data = SYNCNORM_TRAIN_DATA;
   opt_group{custom_options_, "global"}
       .add(options_.data, "data", "folder of the data set (IDX or CIFAR-10)")

@@ -188,7 +188,6 @@ private:
     if (own.empty())
       return stay_on(parts_->place.cores);
     stay_on({own[index]});
-    give_way();
   }
 
   caf::error leave(errc code, std::string who, const std::string& what) {

@@ -3,13 +3,10 @@
 #include <malloc.h>
 #include <netdb.h>
 #include <sched.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <array>
-#include <cstdint>
 #include <limits>
 #include <memory>
 
@@ -94,23 +91,6 @@ std::string address_towards(const std::string& host) {
         return own;
   }
   return {};
-}
-
-void give_way() noexcept {
-#ifdef SYS_sched_setattr
-  // What the kernel calls sched_attr; not all C libraries know it.
-  struct {
-    std::uint32_t size = 48;
-    std::uint32_t policy = SCHED_OTHER;
-    std::uint64_t flags = 0;
-    std::int32_t nice = getpriority(PRIO_PROCESS, 0);
-    std::uint32_t priority = 0;
-    std::uint64_t slice = 20'000'000; // nanoseconds
-    std::uint64_t deadline = 0;
-    std::uint64_t period = 0;
-  } wish;
-  syscall(SYS_sched_setattr, 0, &wish, 0);
-#endif
 }
 
 } // namespace syncnorm::train

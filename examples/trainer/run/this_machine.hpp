@@ -28,12 +28,6 @@ void keep_freed_memory() noexcept;
 /// From now on the calling thread runs on these cores only.
 void stay_on(const std::vector<int>& cores) noexcept;
 
-/// From now on the calling thread asks for its core in long slices. Then those
-/// who ask for usual ones, as the threads that carry messages, need not wait
-/// for the end of one when they wake up, on Linux 6.12 or later; elsewhere it
-/// changes nothing.
-void give_way() noexcept;
-
 /// Returns the address of this machine from which a connection to `host` would
 /// come, as a number; empty if none leads there. Nothing is sent.
 [[nodiscard]] std::string address_towards(const std::string& host);

@@ -123,6 +123,20 @@ using worker_type = caf::execution_unit;
 using worker_type = caf::scheduler;
 #endif
 
+/// What an actor's `enqueue` returns.
+#if SYNCNORM_CAF_LEGACY
+using enqueue_result = void;
+#else
+using enqueue_result = bool;
+#endif
+
+/// As what an actor that is woken by a message from another node finds the
+/// thread that reads it, unless CAF has workers read (`read_where_received`);
+/// null without a network.
+inline worker_type* network_worker(caf::actor_system& system) {
+  return system.has_middleman() ? &system.middleman().backend() : nullptr;
+}
+
 /// The calling thread in the place of a CAF worker, for one actor: what
 /// `send_and_lend` runs on. Other actors that get work on the way are left to
 /// the worker whose thread this is, or to the system's own workers.
@@ -315,6 +329,16 @@ inline void set_heartbeats(caf::actor_system_config& config,
 #else
   config.set("caf.middleman.heartbeat-interval", interval);
   config.set("caf.middleman.connection-timeout", timeout);
+#endif
+}
+
+/// Has messages from other nodes read by the thread that receives them. By
+/// default CAF hands them to its workers: another thread has to wake up.
+inline void read_where_received(caf::actor_system_config& config) {
+#if SYNCNORM_CAF_LEGACY
+  config.set("middleman.workers", std::size_t{0});
+#else
+  config.set("caf.middleman.workers", std::size_t{0});
 #endif
 }
 

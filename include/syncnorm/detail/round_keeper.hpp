@@ -8,6 +8,7 @@
 #include "syncnorm/detail/round_monitor.hpp"
 #include "syncnorm/detail/round_seats.hpp"
 #include "syncnorm/detail/round_text.hpp"
+#include "syncnorm/detail/run_brought_here.hpp"
 #include "syncnorm/sync_options.hpp"
 
 #include <algorithm>
@@ -37,7 +38,9 @@ public:
   using typename super::behavior_type;
 
   /// @param options with nothing left open: `resolve` has been applied.
-  round_keeper(caf::actor_config& config, sync_options options, roster members)
+  /// @param brief   `complete` takes microseconds and never waits.
+  round_keeper(caf::actor_config& config, sync_options options, roster members,
+               bool brief)
       : super{config},
         layer_name_{std::move(options.layer)},
         deadline_{options.deadline.value()},
@@ -45,7 +48,17 @@ public:
         layer_{layer_hash(layer_name_)},
         monitor_{this->system(),
                  members.find(0) ? layer_name_ : layer_name_ + " (relay)"},
+        network_{brief ? network_worker(this->system()) : nullptr},
         seats_{std::move(members)} {}
+
+  using super::enqueue;
+
+  /// Runs on the network's thread where that brings a message, if it is brief.
+  enqueue_result enqueue(caf::mailbox_element_ptr message,
+                         worker_type* by) override {
+    run_brought_here here{this->home_system(), by, network_};
+    return super::enqueue(std::move(message), here.worker());
+  }
 
   void on_exit() override {
     fail(make_error(errc::master_down, where() + ": the master has exited"),
@@ -260,6 +273,7 @@ private:
   void arm(caf::timespan delay);
   void check_deadline();
 
+  worker_type* const network_;
   round_seats<In, Out> seats_;
   std::map<std::int64_t, caf::error> expelled_;
   std::set<caf::actor_addr> watched_;

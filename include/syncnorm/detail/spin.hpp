@@ -30,8 +30,9 @@ private:
 };
 
 /// How long `spin_until` looks before it gives up. Copies that share a machine
-/// reach a round some 100 microseconds apart, and to be woken costs as much.
-inline constexpr std::chrono::microseconds spin_time{200};
+/// reach a round some 100 microseconds apart, processes some more, and a core
+/// that has gone to sleep takes as long to wake up.
+inline constexpr std::chrono::microseconds spin_time{500};
 /// How often it looks, some microseconds, before it lets others run.
 inline constexpr int spin_attempts = 50;
 

@@ -22,7 +22,8 @@ public:
 
   sync_master_impl(caf::actor_config& config, sync_options options,
                    callback make_replies)
-      : round_keeper<In, Out>{config, std::move(options), roster{}},
+      : round_keeper<In, Out>{config, std::move(options), roster{},
+                              make_replies.index() == 1},
         make_replies_{std::move(make_replies)} {}
 
   const char* name() const override {

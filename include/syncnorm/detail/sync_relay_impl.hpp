@@ -27,7 +27,7 @@ public:
   sync_relay_impl(caf::actor_config& config, master_type parent,
                   sync_options options, std::int64_t first, std::int64_t count,
                   merge_type merge)
-      : base{config, std::move(options), roster{first, count}},
+      : base{config, std::move(options), roster{first, count}, true},
         parent_{std::move(parent)},
         me_{participant::relay(first, count)},
         merge_{std::move(merge)} {}
