@@ -62,7 +62,7 @@ void write(const std::string& path, const nlohmann::json& content) {
 } // namespace
 
 std::vector<timing> time_in_turn(const std::vector<candidate>& candidates,
-                                 int rounds) {
+                                 int rounds, std::chrono::milliseconds pause) {
   std::vector<std::size_t> order;
   for (std::size_t i = 0; i < candidates.size(); ++i)
     order.push_back(i);
@@ -72,8 +72,10 @@ std::vector<timing> time_in_turn(const std::vector<candidate>& candidates,
   std::mt19937 engine{1};
   for (int round = 0; round < rounds; ++round) {
     std::ranges::shuffle(order, engine);
-    for (auto i : order)
+    for (auto i : order) {
+      std::this_thread::sleep_for(pause);
       seconds[i].push_back(seconds_of(candidates[i]));
+    }
   }
   std::vector<timing> result;
   for (auto& one : seconds)

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -34,8 +35,11 @@ struct timing {
 /// that is shuffled anew, the same for every process, in each round: so that
 /// no candidate always finds in the caches what one and the same other has
 /// left there.
+/// @param pause  before each turn: what the turn before has left awake, as
+///               threads that look for work, goes to sleep.
 [[nodiscard]] std::vector<timing>
-time_in_turn(const std::vector<candidate>& candidates, int rounds);
+time_in_turn(const std::vector<candidate>& candidates, int rounds,
+             std::chrono::milliseconds pause = {});
 
 /// The median of a's time divided by b's of the same round: what slows the
 /// machine down for a while, slows both.

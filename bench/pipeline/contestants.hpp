@@ -31,10 +31,13 @@ struct manner {
     return {"one by one", 1, 8, false};
   }
 
-  /// As many as make 256 KiB for a slave, 16 at most.
-  static manner grouped(std::int64_t bytes_a_slave) {
-    return {"together", std::clamp<std::int64_t>(262144 / bytes_a_slave, 1, 16),
-            4, true};
+  /// As many as make 256 KiB for a slave, and as much more as there are slaves,
+  /// since a round costs more then; 16 at most. Two such messages on their way:
+  /// of more, a core's own cache does not hold the results.
+  static manner grouped(std::int64_t bytes_a_slave, std::size_t slaves) {
+    auto bytes = 262144 * static_cast<std::int64_t>(slaves);
+    return {"together", std::clamp<std::int64_t>(bytes / bytes_a_slave, 1, 16),
+            2, true};
   }
 };
 

@@ -31,6 +31,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cmath>
 #include <memory>
 #include <stdexcept>
@@ -46,6 +47,10 @@ using namespace syncnorm::bench;
 /// For the workers of the actors that take several batches together: a
 /// millisecond or so.
 constexpr std::size_t polls = 20'000;
+
+/// Longer than an idle worker of CAF's looks for work every 50 microseconds,
+/// before it does every 10 milliseconds.
+constexpr std::chrono::milliseconds until_idle{100};
 
 struct bench_config : caf::actor_system_config {
   explicit bench_config(std::size_t workers) {
@@ -115,7 +120,8 @@ void add_pipelines(std::vector<entry>& to, const batches& xs, const crew& by,
   auto want = make_loop(xs)->run(different_batches);
   auto parts = static_cast<std::int64_t>(by.slaves);
   for (const auto& how :
-       {manner::one_by_one(), manner::grouped(kibibytes * 1024 / parts)}) {
+       {manner::one_by_one(),
+        manner::grouped(kibibytes * 1024 / parts, by.slaves)}) {
     auto& system = how.polls ? by.on->of_together : by.on->of_one_by_one;
     auto name = fmt::format("R={}, {}, {}", by.slaves, label, how.name);
     to.push_back({"pipeline " + name, by.slaves, records,
@@ -181,7 +187,7 @@ void compare_throughput(const crews& all, const options& given, report& out,
   };
   for (auto& x : others)
     candidates.push_back({x.name, [&] { (void) x.who->run(batches_for(x)); }});
-  auto times = time_in_turn(candidates, given.rounds);
+  auto times = time_in_turn(candidates, given.rounds, until_idle);
   auto bytes = count * kibibytes * 1024;
   auto rate = [&](const timing& t) {
     return static_cast<double>(count * records) / t.median / 1e6;
@@ -206,7 +212,7 @@ void compare_actor_path(const crew& by, caf::actor_system& system,
         "a pipeline");
   auto times = time_in_turn({{"slaves", [&] { (void) ours->run(count); }},
                              {"plain", [&] { (void) theirs->run(count); }}},
-                            given.rounds);
+                            given.rounds, until_idle);
   auto us = [&](const timing& t) { return t.median * 1e6 / count; };
   auto one =
       reported(fmt::format("pipeline R={}, {}: a batch's way through "
@@ -238,7 +244,8 @@ int run(int argc, char** argv) {
       break;
     compare_actor_path(x, x.on->of_one_by_one, given, out,
                        manner::one_by_one());
-    compare_actor_path(x, x.on->of_together, given, out, manner::grouped(8192));
+    compare_actor_path(x, x.on->of_together, given, out,
+                       manner::grouped(8192, x.slaves));
   }
   out.finish();
   return 0;
