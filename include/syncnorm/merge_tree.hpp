@@ -117,9 +117,9 @@ void add_tree(std::vector<identified<std::span<const T>>> parts,
 /// What a master does with a round's messages if its replicas may stand behind
 /// relays: merges them along the tree, and answers everybody the same. What the
 /// functions throw becomes the error of every participant, as a
-/// `sync_callback`'s. They run on the thread that brings the last message, which
-/// may be the one that receives from other nodes (`use_network`): they must not
-/// wait for anything.
+/// `sync_callback`'s. They run on the thread that brings the last message,
+/// which may be the one that receives from other nodes (`use_network`): they
+/// must not wait for anything.
 template <class In, class Out>
 struct sync_reduction {
   /// Makes one message of several, one or more in the order of their

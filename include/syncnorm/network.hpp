@@ -15,10 +15,10 @@ namespace syncnorm {
 /// CAF's middleman, and takes a node for lost that has sent nothing for
 /// `lost_after`, by heartbeats five times as often. Then a process that was
 /// killed, stopped or cut off ends the round of the others, who learn which
-/// replicas it held. Messages are read by the thread that receives them, where a
-/// `sync_reduction` and a relay also run (`middleman.workers` is 0; a
-/// configuration file may set it to more). Call it in the constructor of the configuration; both
-/// sides need the same time, about a round's deadline.
+/// replicas it held. Messages are read by the thread that receives them, where
+/// a `sync_reduction` and a relay also run (`middleman.workers` is 0; a
+/// configuration file may set it to more). Call it in the constructor of the
+/// configuration; both sides need the same time, about a round's deadline.
 /// @throws error `invalid_argument` for less than 5 ms.
 void use_network(caf::actor_system_config& config,
                  caf::timespan lost_after = std::chrono::seconds{10});
