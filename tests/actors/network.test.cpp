@@ -111,9 +111,21 @@ master_type connect(caf::actor_system& system, std::uint16_t port) {
   return *master;
 }
 
-struct two_nodes : system_fixture {
-  config other_cfg;
+struct network_config : config {
+  network_config() {
+    use_network(*this);
+  }
+};
+
+struct two_systems {
+  int types = init_types();
+  network_config cfg;
+  network_config other_cfg;
+  caf::actor_system system{cfg};
   caf::actor_system other{other_cfg};
+};
+
+struct two_nodes : two_systems {
   master_type master = spawn_sync_master<block, block>(
       system, {.layer = "bn1", .deadline = std::chrono::seconds{20}},
       add_blocks);
@@ -143,19 +155,8 @@ TEST_CASE_FIXTURE(two_nodes,
 
 namespace {
 
-struct network_config : config {
-  network_config() {
-    use_network(*this);
-  }
-};
-
 /// Rounds of a master that a message from another node completes each.
-struct completed_from_afar {
-  int types = init_types();
-  network_config cfg;
-  network_config other_cfg;
-  caf::actor_system system{cfg};
-  caf::actor_system other{other_cfg};
+struct completed_from_afar : two_systems {
   std::mutex guard;
   std::set<std::thread::id> threads;
 
@@ -276,7 +277,7 @@ TEST_CASE_FIXTURE(two_nodes,
   CHECK(outcome_of(pipe->run_slave(block{1})).failed(errc::invalid_argument));
 }
 
-TEST_CASE_FIXTURE(system_fixture,
+TEST_CASE_FIXTURE(two_systems,
                   "an actor whose master on another node never answers does "
                   "not wait for ever") {
   auto silent = system.spawn([]() -> caf::behavior {
@@ -289,8 +290,6 @@ TEST_CASE_FIXTURE(system_fixture,
   });
   auto port = system.middleman().publish(silent, 0, "127.0.0.1");
   REQUIRE(port);
-  config other_cfg;
-  caf::actor_system other{other_cfg};
   auto remote = other.middleman().remote_actor("127.0.0.1", *port);
   REQUIRE(remote);
   auto master = caf::actor_cast<master_type>(*remote);
@@ -323,11 +322,9 @@ std::uint64_t segments_sent() {
 
 /// Two nodes: the masters of many layers on one, their relays with replica 1 on
 /// the other.
-struct layered_nodes : system_fixture {
+struct layered_nodes : two_systems {
   static constexpr std::size_t layers = 32;
 
-  config other_cfg;
-  caf::actor_system other{other_cfg};
   caf::scoped_actor owner{system};
   caf::scoped_actor slave{other};
   std::vector<caf::actor> all;
