@@ -56,7 +56,9 @@ public:
   /// Runs on the network's thread where that brings a message, if it is brief.
   enqueue_result enqueue(caf::mailbox_element_ptr message,
                          worker_type* by) override {
-    run_brought_here here{this->home_system(), by, network_};
+    if (by == nullptr || by != network_)
+      return super::enqueue(std::move(message), by);
+    run_brought_here here{this->home_system(), by};
     return super::enqueue(std::move(message), here.worker());
   }
 
