@@ -40,8 +40,8 @@ config::config() {
   detail::add_types<caf::id_block::syncnorm, caf::id_block::syncnorm_train>(
       *this);
   detail::sleep_when_idle(*this);
-  load<caf::io::middleman>();
-  detail::read_where_received(*this);
+  // With other heartbeats once `parse` knows the deadline.
+  use_network(*this);
   options_.data = SYNCNORM_TRAIN_DATA;
   opt_group{custom_options_, "global"}
       .add(options_.data, "data", "folder of the data set (IDX or CIFAR-10)")

@@ -130,9 +130,8 @@ using enqueue_result = void;
 using enqueue_result = bool;
 #endif
 
-/// As what an actor that is woken by a message from another node finds the
-/// thread that reads it, unless CAF has workers read (`read_where_received`);
-/// null without a network.
+/// What `enqueue` gets when the network's thread itself brings a message, as it
+/// does after `read_where_received`; null without a network.
 inline worker_type* network_worker(caf::actor_system& system) {
   return system.has_middleman() ? &system.middleman().backend() : nullptr;
 }
