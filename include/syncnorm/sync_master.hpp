@@ -65,14 +65,26 @@ auto register_slave(Self&& self, const Master& master, std::int64_t identifier,
 
 /// Sends the master's own message of the next round from the actor `self`:
 /// `.then` gets the reply for identifier 0.
+/// @param patience how long a master on another node may take, whose loss
+///                 nobody tells; then it is CAF's `request_timeout`. More than
+///                 a round's deadline: a second more than that of a master
+///                 whose options and configuration leave it open.
 template <class Self, class Master, class In>
-auto run_master(Self&& self, const Master& master, In message) {
+auto run_master(Self&& self, const Master& master, In message,
+                caf::timespan patience = std::chrono::seconds{61}) {
+  if (detail::is_distant(master))
+    return detail::request_within(self, patience, master, run_master_atom_v,
+                                  std::move(message));
   return detail::request(self, master, run_master_atom_v, std::move(message));
 }
 
 /// Asks `master` what it has counted: `.then` gets `sync_metrics`.
+/// @param patience as for `register_slave`.
 template <class Self, class Master>
-auto read_metrics(Self&& self, const Master& master) {
+auto read_metrics(Self&& self, const Master& master,
+                  caf::timespan patience = std::chrono::minutes{1}) {
+  if (detail::is_distant(master))
+    return detail::request_within(self, patience, master, get_metrics_atom_v);
   return detail::request(self, master, get_metrics_atom_v);
 }
 

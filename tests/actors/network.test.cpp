@@ -281,12 +281,15 @@ TEST_CASE_FIXTURE(two_systems,
                   "an actor whose master on another node never answers does "
                   "not wait for ever") {
   auto silent = system.spawn([]() -> caf::behavior {
-    return {[](register_slave_atom, std::int64_t) {
-              return caf::delegated<slave_ticket>{};
-            },
-            [](run_slave_atom, const round_tag&, const block&) {
-              return caf::delegated<block>{};
-            }};
+    return {
+        [](register_slave_atom, std::int64_t) {
+          return caf::delegated<slave_ticket>{};
+        },
+        [](run_slave_atom, const round_tag&, const block&) {
+          return caf::delegated<block>{};
+        },
+        [](run_master_atom, const block&) { return caf::delegated<block>{}; },
+        [](get_metrics_atom) { return caf::delegated<sync_metrics>{}; }};
   });
   auto port = system.middleman().publish(silent, 0, "127.0.0.1");
   REQUIRE(port);
@@ -294,15 +297,20 @@ TEST_CASE_FIXTURE(two_systems,
   REQUIRE(remote);
   auto master = caf::actor_cast<master_type>(*remote);
   caf::scoped_actor self{other};
-  register_slave(self, master, 1, std::chrono::milliseconds{1})
-      .receive(
-          [](const slave_ticket&) { FAIL("an answer"); },
-          [](const caf::error& e) { CHECK(e == caf::sec::request_timeout); });
-  pipe_type pipe{master, {{1, 1, 1, 1}, std::chrono::milliseconds{1}}};
+  auto no_answer = [](const auto&) { FAIL("an answer"); };
+  auto timed_out = [](const caf::error& e) {
+    CHECK(e == caf::sec::request_timeout);
+  };
+  constexpr std::chrono::milliseconds soon{1};
+  register_slave(self, master, 1, soon)
+      .receive([&](const slave_ticket& x) { no_answer(x); }, timed_out);
+  pipe_type pipe{master, {{1, 1, 1, 1}, soon}};
   pipe.run_slave(self, block{1})
-      .receive(
-          [](const block&) { FAIL("an answer"); },
-          [](const caf::error& e) { CHECK(e == caf::sec::request_timeout); });
+      .receive([&](const block& x) { no_answer(x); }, timed_out);
+  run_master(self, master, block{1}, soon)
+      .receive([&](const block& x) { no_answer(x); }, timed_out);
+  read_metrics(self, master, soon)
+      .receive([&](const sync_metrics& x) { no_answer(x); }, timed_out);
   caf::anon_send_exit(silent, caf::exit_reason::kill);
 }
 
