@@ -137,7 +137,8 @@ batch_norm_slave::forward_job* batch_norm_slave::next_forward() const {
 
 void batch_norm_slave::look_ahead() {
   auto* x = next_forward();
-  if (!current_ || x == nullptr || x->measured)
+  // The reply may be there, and this pass's x still in a cache.
+  if (!current_ || x == nullptr || x->measured || !mailbox().empty())
     return;
   try {
     x->measured = measure(*x);

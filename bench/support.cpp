@@ -74,6 +74,8 @@ std::vector<timing> time_in_turn(const std::vector<candidate>& candidates,
     std::ranges::shuffle(order, engine);
     for (auto i : order) {
       std::this_thread::sleep_for(pause);
+      if (candidates[i].prepare)
+        candidates[i].prepare();
       seconds[i].push_back(seconds_of(candidates[i]));
     }
   }

@@ -19,6 +19,9 @@ namespace syncnorm::bench {
 struct candidate {
   std::string name;
   std::function<void()> run;
+  /// Done before each timed turn, if there is one: wakes up what has gone to
+  /// sleep.
+  std::function<void()> prepare = nullptr;
 };
 
 /// Seconds of one candidate over all rounds.

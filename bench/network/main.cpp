@@ -131,10 +131,17 @@ int run(int argc, char** argv) {
   caf::actor_system system{config};
   auto peers = others.connect(system);
   report out{"The network: several processes on 127.0.0.1", given};
-  compare_rounds(system, peers, given, out);
-  compare_layers(system, peers[0], given, out);
-  compare_bulk(system, peers[0], others.socket(), given, out);
-  compare_trainers(given, out);
+  auto wanted = [&](const std::string& name) {
+    return given.filter.empty() || given.filter == name;
+  };
+  if (wanted("rounds"))
+    compare_rounds(system, peers, given, out);
+  if (wanted("layers"))
+    compare_layers(system, peers[0], given, out);
+  if (wanted("bulk"))
+    compare_bulk(system, peers[0], others.socket(), given, out);
+  if (wanted("trainer"))
+    compare_trainers(given, out);
   out.finish();
   return 0;
 }

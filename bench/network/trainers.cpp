@@ -4,7 +4,10 @@
 
 #include "tests/trainer/child_process.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -45,7 +48,11 @@ double rate_of(const std::string& line) {
 /// A run, and where it leaves its model.
 class trainer_run {
 public:
-  trainer_run() {
+  /// @param batch samples of a step, over all replicas.
+  explicit trainer_run(std::int64_t batch)
+      : settings_{"--model=cnn", fmt::format("--batch={}", batch),
+                  // As many steps, more or less.
+                  fmt::format("--epochs={}", 6 * batch / 256)} {
     auto pattern =
         (std::filesystem::temp_directory_path() / "syncnorm-XXXXXX").string();
     if (mkdtemp(pattern.data()) == nullptr)
@@ -74,7 +81,7 @@ public:
     const std::string mark = "serving at ";
     auto line = first.line_that_begins(mark);
     auto where = line.substr(mark.size(), line.find(": w") - mark.size());
-    child_process second{words{SYNCNORM_TRAIN, "--batch=256"} + settings + half
+    child_process second{words{SYNCNORM_TRAIN} + settings_ + half
                          + words{"--join=" + where}};
     auto result = rate(first);
     finish(second);
@@ -87,10 +94,8 @@ public:
   }
 
 private:
-  inline static const words settings{"--model=cnn", "--epochs=6"};
-
   [[nodiscard]] words options() const {
-    return words{SYNCNORM_TRAIN, "--batch=256"} + settings
+    return words{SYNCNORM_TRAIN} + settings_
            + words{"--checkpoint=" + folder_.string(), "--every=9999"};
   }
 
@@ -115,17 +120,16 @@ private:
     return median(std::move(rates));
   }
 
+  words settings_;
   std::filesystem::path folder_;
 };
 
-} // namespace
-
-void compare_trainers(const options& given, report& out) {
+void compare_trainers(const options& given, report& out, std::int64_t batch) {
   std::vector<double> ones;
   std::vector<double> twos;
   for (int i = 0; i < std::clamp(given.rounds, 1, 5); ++i) {
-    trainer_run one;
-    trainer_run two;
+    trainer_run one{batch};
+    trainer_run two{batch};
     ones.push_back(one.in_one_process());
     twos.push_back(two.in_two_processes());
     if (one.checkpoint().empty() || one.checkpoint() != two.checkpoint())
@@ -134,8 +138,18 @@ void compare_trainers(const options& given, report& out) {
   }
   auto ours = median(std::move(twos));
   auto theirs = median(std::move(ones));
-  out.add(at_least(0.8, "trainer, 4 replicas in two processes / in one", ours,
-                   theirs, "samples/s", ours / theirs));
+  out.add(at_least(0.8,
+                   fmt::format("trainer, {} samples a step, 4 replicas in two "
+                               "processes / in one",
+                               batch),
+                   ours, theirs, "samples/s", ours / theirs));
+}
+
+} // namespace
+
+void compare_trainers(const options& given, report& out) {
+  for (std::int64_t batch : {256, 512, 1024})
+    compare_trainers(given, out, batch);
 }
 
 } // namespace syncnorm::bench

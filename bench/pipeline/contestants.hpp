@@ -27,6 +27,11 @@ struct manner {
   /// Whether idle workers poll.
   bool polls;
 
+  /// Results of an actor on their way at a time, at most.
+  [[nodiscard]] std::size_t results() const {
+    return static_cast<std::size_t>(together) * window;
+  }
+
   static manner one_by_one() {
     return {"one by one", 1, 8, false};
   }
@@ -62,9 +67,12 @@ public:
 [[nodiscard]] std::unique_ptr<contestant> make_loop(const batches& xs);
 
 /// That loop in as many threads, each with batches of its own: what the machine
-/// gives that many cores.
-[[nodiscard]] std::unique_ptr<contestant>
-make_loops(std::size_t threads, std::int64_t records, std::int64_t width);
+/// gives that many cores. Each result goes where the one `kept` before it was,
+/// as if somebody still had those between.
+[[nodiscard]] std::unique_ptr<contestant> make_loops(std::size_t threads,
+                                                     std::int64_t records,
+                                                     std::int64_t width,
+                                                     std::size_t kept);
 
 // Each scatters `xs` among as many actors, and takes the results.
 

@@ -13,7 +13,8 @@
 // are; and several batches together, with workers that poll.
 //
 // What bounds them stands beside them: the plain loop in R threads, each with
-// batches of its own, which is what the machine gives R cores; and the same
+// batches of its own, which is what the machine gives R cores, with one result
+// at a time and with as many as slaves have on their way; and the same
 // scattering by plain actors that call the kernels for their part alone, which
 // is what CAF gives to any actors that would need no rounds.
 //
@@ -146,11 +147,13 @@ std::vector<entry> make_entries(const crews& all,
     add_pipelines(result, inputs[0], all[i], kibibytes,
                   fmt::format("{} KiB for all", kibibytes));
   for (const auto& x : all)
-    if (x.slaves > 1)
+    for (auto kept : {std::size_t{1},
+                      manner::grouped(kibibytes * 1024, x.slaves).results()})
       result.push_back(
-          {fmt::format("{} loops in threads, {} KiB each", x.slaves, kibibytes),
+          {fmt::format("{} loops in threads, {} KiB each, {} results kept",
+                       x.slaves, kibibytes, kept),
            x.slaves, records * static_cast<std::int64_t>(x.slaves),
-           make_loops(x.slaves, records, features)});
+           make_loops(x.slaves, records, features, kept)});
   return result;
 }
 
@@ -169,8 +172,8 @@ void add_row(report& out, const entry& x, double per_core, double loop) {
 void compare_throughput(const crews& all, const options& given, report& out,
                         std::int64_t kibibytes) {
   auto records = kibibytes * 1024 / (features * 4);
-  // A gibibyte a core: over it, what CAF's sleeping workers take to wake up (up
-  // to 10 ms) counts little.
+  // A gibibyte a core; an eighth of it before each turn, untimed, since CAF's
+  // sleeping workers take up to 10 ms to find work.
   auto count = std::max<std::int64_t>(different_batches, 1048576 / kibibytes);
   std::vector<batches> inputs;
   for (const auto& x : all)
@@ -180,13 +183,14 @@ void compare_throughput(const crews& all, const options& given, report& out,
   auto others = make_entries(all, inputs, kibibytes);
   std::vector<candidate> candidates{
       {fmt::format("pipeline/{} KiB/plain loop", kibibytes),
-       [&] { (void) loop->run(count); }}};
+       [&] { (void) loop->run(count); }, [&] { (void) loop->run(count / 8); }}};
   // Of as many records for each core.
   auto batches_for = [&](const entry& x) {
     return count * records * static_cast<std::int64_t>(x.cores) / x.records;
   };
   for (auto& x : others)
-    candidates.push_back({x.name, [&] { (void) x.who->run(batches_for(x)); }});
+    candidates.push_back({x.name, [&] { (void) x.who->run(batches_for(x)); },
+                          [&] { (void) x.who->run(batches_for(x) / 8); }});
   auto times = time_in_turn(candidates, given.rounds, until_idle);
   auto bytes = count * kibibytes * 1024;
   auto rate = [&](const timing& t) {
@@ -210,9 +214,12 @@ void compare_actor_path(const crew& by, caf::actor_system& system,
   auto theirs = make_plain_actors(system, xs, r, how);
   check(ours->run(different_batches), make_loop(xs)->run(different_batches),
         "a pipeline");
-  auto times = time_in_turn({{"slaves", [&] { (void) ours->run(count); }},
-                             {"plain", [&] { (void) theirs->run(count); }}},
-                            given.rounds, until_idle);
+  auto both = [](contestant& x) {
+    return candidate{"", [&x] { (void) x.run(count); },
+                     [&x] { (void) x.run(count / 8); }};
+  };
+  auto times =
+      time_in_turn({both(*ours), both(*theirs)}, given.rounds, until_idle);
   auto us = [&](const timing& t) { return t.median * 1e6 / count; };
   auto one =
       reported(fmt::format("pipeline R={}, {}: a batch's way through "
