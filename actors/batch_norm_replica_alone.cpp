@@ -51,7 +51,8 @@ batch_norm_tape batch_norm_replica::running_tape() {
 
 /// What a master's round of this replica alone would do, without a message: the
 /// batch is merged into the statistics where they lie.
-batch_norm_tape batch_norm_replica::learn_alone(const const_tensor_view& x) {
+void batch_norm_replica::learn_alone(const const_tensor_view& x,
+                                     batch_norm_tape& tape) {
   batch_.resize(2 * channels());
   auto view = [this](std::int64_t count, void* mean, void* m2) {
     return moments_view{count, mean, m2, options_.channels, dtype::float64, {}};
@@ -70,23 +71,18 @@ batch_norm_tape batch_norm_replica::learn_alone(const const_tensor_view& x) {
   num_elements_tracked_ = total.count;
   finalize_moments({}, total, {.eps = options_.eps, .mode = options_.mode},
                    mean, inv_std, {});
-  batch_norm_tape tape;
-  tape.count_ = total.count;
-  tape.mean_ = {options_.type, channels()};
-  tape.inv_std_ = {options_.type, channels()};
-  tape.mean_.assign({mean, channels()});
-  tape.inv_std_.assign({inv_std, channels()});
-  return tape;
+  write_tape(tape, total.count, batch_);
 }
 
 batch_norm_tape batch_norm_replica::forward_alone(const const_tensor_view& x,
-                                                  const tensor_view& y) {
+                                                  const tensor_view& y,
+                                                  batch_norm_tape used) {
   if (exchanges() && options_.online && !device_) {
     require("forward", "x", x);
     require_like("forward", "y", y, x);
-    auto tape = learn_alone(x);
-    apply(tape, x, y);
-    return tape;
+    learn_alone(x, used);
+    apply(used, x, y);
+    return used;
   }
   if (exchanges() || running_mean_.empty()) {
     auto tape = end_forward(answer_alone(begin_forward(x, y)), x, y);

@@ -598,8 +598,7 @@ bool inspect_raw(Inspector& f, T& x, const char* type_name) {
 
 #endif
 
-// -- messages as bytes
-// ----------------------------------------------------------
+// -- messages as bytes --------------------------------------------------------
 
 /// What `x` becomes on its way to another node. On 0.17 what holds messages
 /// needs a `system`.

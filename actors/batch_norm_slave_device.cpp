@@ -1,0 +1,85 @@
+// What a slave actor does otherwise where its copy is on a device: it waits for
+// the stream.
+
+#include "syncnorm/detail/batch_norm_slave.hpp"
+#include "syncnorm/error.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace syncnorm::detail {
+
+void batch_norm_slave::contribute_from_host() {
+  auto copy = std::make_shared<host_message>(sent_, std::exchange(pinned_, {}));
+  when_done(copy->work(), [this, copy](const caf::error& reason) {
+    if (reason == caf::none)
+      contribute(copy->finish(pinned_));
+    else
+      stop(reason);
+  });
+}
+
+std::shared_ptr<const void>
+batch_norm_slave::hold(std::vector<shared_tensor> tensors) const {
+  if (!on_device())
+    return nullptr;
+  return std::make_shared<const std::vector<shared_tensor>>(std::move(tensors));
+}
+
+std::shared_ptr<const void> batch_norm_slave::hold(const forward_job& x) const {
+  if (!on_device())
+    return nullptr;
+  auto tensors = x.xs;
+  for (const auto& y : x.ys)
+    tensors.push_back(y.share());
+  return hold(std::move(tensors));
+}
+
+void batch_norm_slave::keep_until_done(std::shared_ptr<const void> memory) {
+  if (!memory)
+    return;
+  try {
+    detail::anon_send(
+        waiter_, await_stream_atom_v, ++last_work_,
+        stream_work{replica_->stream().record(), std::move(memory)});
+  } catch (const error&) {
+    // The device is lost: nothing runs there any more.
+  }
+}
+
+void batch_norm_slave::when_done(std::shared_ptr<const void> keep,
+                                 on_end then) {
+  if (!on_device())
+    return then({});
+  when_done(stream_work{replica_->stream().record(), std::move(keep)},
+            std::move(then));
+}
+
+void batch_norm_slave::when_done(stream_work work, on_end then) {
+  auto ticket = ++last_work_;
+  outstanding_.emplace(ticket, std::move(then));
+  auto deadline = role_.deadline;
+  detail::request_within(this, deadline, waiter_, await_stream_atom_v, ticket,
+                         std::move(work))
+      .then([this](std::uint64_t done) { work_ended(done, {}); },
+            [this, ticket, deadline](const caf::error& reason) {
+              work_ended(ticket, explain_stream_error(reason, deadline));
+            });
+}
+
+void batch_norm_slave::work_ended(std::uint64_t ticket,
+                                  const caf::error& reason) {
+  auto ended = outstanding_.extract(ticket);
+  if (ended.empty())
+    return;
+  if (reason == caf::none)
+    return ended.mapped()({});
+  auto text = fmt::format("layer {}: replica {}: {}", replica_->options().name,
+                          role_.copy_id, text_of(reason));
+  ended.mapped()(
+      make_error(code_of(reason).value_or(errc::device_failure), text));
+  give_up(text);
+}
+
+} // namespace syncnorm::detail
