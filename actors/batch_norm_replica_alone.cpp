@@ -51,8 +51,7 @@ batch_norm_tape batch_norm_replica::running_tape() {
 
 /// What a master's round of this replica alone would do, without a message: the
 /// batch is merged into the statistics where they lie.
-void batch_norm_replica::learn_alone(const const_tensor_view& x,
-                                     batch_norm_tape& tape) {
+batch_norm_tape batch_norm_replica::learn_alone(const const_tensor_view& x) {
   batch_.resize(2 * channels());
   auto view = [this](std::int64_t count, void* mean, void* m2) {
     return moments_view{count, mean, m2, options_.channels, dtype::float64, {}};
@@ -71,18 +70,19 @@ void batch_norm_replica::learn_alone(const const_tensor_view& x,
   num_elements_tracked_ = total.count;
   finalize_moments({}, total, {.eps = options_.eps, .mode = options_.mode},
                    mean, inv_std, {});
+  batch_norm_tape tape;
   write_tape(tape, total.count, batch_);
+  return tape;
 }
 
 batch_norm_tape batch_norm_replica::forward_alone(const const_tensor_view& x,
-                                                  const tensor_view& y,
-                                                  batch_norm_tape used) {
+                                                  const tensor_view& y) {
   if (exchanges() && options_.online && !device_) {
     require("forward", "x", x);
     require_like("forward", "y", y, x);
-    learn_alone(x, used);
-    apply(used, x, y);
-    return used;
+    auto tape = learn_alone(x);
+    apply(tape, x, y);
+    return tape;
   }
   if (exchanges() || running_mean_.empty()) {
     auto tape = end_forward(answer_alone(begin_forward(x, y)), x, y);

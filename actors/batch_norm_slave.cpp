@@ -213,11 +213,8 @@ void batch_norm_slave::forward_alone(forward_job& x) {
                             replica_->options().name)};
   for (const auto& one : x.xs)
     replica_->require_input(one.view());
-  x.tapes = std::exchange(used_tapes_, {});
-  x.tapes.resize(x.xs.size());
   for (std::size_t i = 0; i < x.xs.size(); ++i)
-    x.tapes[i] = replica_->forward_alone(x.xs[i].view(), x.ys[i].view(),
-                                         std::move(x.tapes[i]));
+    x.tapes.push_back(replica_->forward_alone(x.xs[i].view(), x.ys[i].view()));
 }
 
 void batch_norm_slave::end_forward(const job_ptr& at,

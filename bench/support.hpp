@@ -81,6 +81,12 @@ struct options {
   std::string summary;
   std::string benchmark_out;
   std::string filter;
+
+  /// Whether a part of that name is to run.
+  [[nodiscard]] bool wants(const std::string& part) const {
+    return filter.empty() || filter == part;
+  }
+
   int rounds = 15;
 };
 

@@ -2,6 +2,8 @@
 // requests of the same bytes; large arrays against a plain TCP connection; and
 // the trainer in two processes against one. All in one run, in turn; before
 // anything is timed, what comes back is checked.
+//
+// `--filter=rounds`, `layers`, `bulk` or `trainer` takes that part alone.
 
 #include "bench/network/contestants.hpp"
 #include "bench/network/peers.hpp"
@@ -131,16 +133,13 @@ int run(int argc, char** argv) {
   caf::actor_system system{config};
   auto peers = others.connect(system);
   report out{"The network: several processes on 127.0.0.1", given};
-  auto wanted = [&](const std::string& name) {
-    return given.filter.empty() || given.filter == name;
-  };
-  if (wanted("rounds"))
+  if (given.wants("rounds"))
     compare_rounds(system, peers, given, out);
-  if (wanted("layers"))
+  if (given.wants("layers"))
     compare_layers(system, peers[0], given, out);
-  if (wanted("bulk"))
+  if (given.wants("bulk"))
     compare_bulk(system, peers[0], others.socket(), given, out);
-  if (wanted("trainer"))
+  if (given.wants("trainer"))
     compare_trainers(given, out);
   out.finish();
   return 0;

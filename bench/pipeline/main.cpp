@@ -214,12 +214,12 @@ void compare_actor_path(const crew& by, caf::actor_system& system,
   auto theirs = make_plain_actors(system, xs, r, how);
   check(ours->run(different_batches), make_loop(xs)->run(different_batches),
         "a pipeline");
-  auto both = [](contestant& x) {
+  auto as_candidate = [](contestant& x) {
     return candidate{"", [&x] { (void) x.run(count); },
                      [&x] { (void) x.run(count / 8); }};
   };
-  auto times =
-      time_in_turn({both(*ours), both(*theirs)}, given.rounds, until_idle);
+  auto times = time_in_turn({as_candidate(*ours), as_candidate(*theirs)},
+                            given.rounds, until_idle);
   auto us = [&](const timing& t) { return t.median * 1e6 / count; };
   auto one =
       reported(fmt::format("pipeline R={}, {}: a batch's way through "
@@ -240,14 +240,11 @@ int run(int argc, char** argv) {
   report out{"A pipeline of slave actors, online standardization of 64 float32 "
              "features",
              given};
-  auto wanted = [&](const std::string& name) {
-    return given.filter.empty() || given.filter == name;
-  };
   for (std::int64_t kibibytes : {64, 256, 1024, 4096})
-    if (wanted(fmt::format("{} KiB", kibibytes)))
+    if (given.wants(fmt::format("{} KiB", kibibytes)))
       compare_throughput(all, given, out, kibibytes);
   for (const auto& x : all) {
-    if (!wanted("way"))
+    if (!given.wants("way"))
       break;
     compare_actor_path(x, x.on->of_one_by_one, given, out,
                        manner::one_by_one());

@@ -152,12 +152,10 @@ public:
   /// only one. Sets y.
   /// @param x, y  `[N, C, S]` of the options' channels and dtype and of one
   ///              layout; y may be x.
-  /// @param used  a tape that is done with, for its memory.
   /// @throws error `shape_mismatch`, `dtype_mismatch`, `device_mismatch`,
   ///         `invalid_argument`; nothing is written then.
   batch_norm_tape forward_alone(const const_tensor_view& x,
-                                const tensor_view& y,
-                                batch_norm_tape used = {});
+                                const tensor_view& y);
 
   /// The first half: the moments of x.
   /// @throws error as `forward_alone`.
@@ -245,7 +243,7 @@ private:
   void write_tape(batch_norm_tape& tape, std::int64_t count,
                   std::span<const double> values) const;
   [[nodiscard]] batch_norm_tape running_tape();
-  void learn_alone(const const_tensor_view& x, batch_norm_tape& tape);
+  [[nodiscard]] batch_norm_tape learn_alone(const const_tensor_view& x);
   void measure_on_host(std::span<const const_tensor_view> xs,
                        batch_norm_message& message);
   [[nodiscard]] double_array sums_on_host(const const_tensor_view& x,

@@ -4,6 +4,7 @@
 #include "syncnorm/detail/agent_guard.hpp"
 #include "syncnorm/detail/is_distant.hpp"
 #include "syncnorm/detail/pipe_agent.hpp"
+#include "syncnorm/detail/request_master.hpp"
 #include "syncnorm/detail/thread_link.hpp"
 
 #include <cstdint>
@@ -65,12 +66,9 @@ public:
   /// at once.
   template <class Self>
   auto run_slave(Self&& self, In message) {
-    if (detail::is_distant(master_))
-      return detail::request_within(
-          self, ticket_.deadline + std::chrono::seconds{1}, master_,
-          run_slave_atom_v, next_tag(), std::move(message));
-    return detail::request(self, master_, run_slave_atom_v, next_tag(),
-                           std::move(message));
+    return detail::request_master(
+        self, ticket_.deadline + std::chrono::seconds{1}, master_,
+        run_slave_atom_v, next_tag(), std::move(message));
   }
 
   /// Sends `message` into the next round and returns the future of the reply,

@@ -3,6 +3,7 @@
 #include "syncnorm/actors.hpp"
 #include "syncnorm/config.hpp"
 #include "syncnorm/detail/is_distant.hpp"
+#include "syncnorm/detail/request_master.hpp"
 #include "syncnorm/detail/sync_master_impl.hpp"
 #include "syncnorm/merge_tree.hpp"
 #include "syncnorm/slave_pipe.hpp"
@@ -57,25 +58,36 @@ spawn_sync_master(caf::actor_system& system, sync_options options,
 template <class Self, class Master>
 auto register_slave(Self&& self, const Master& master, std::int64_t identifier,
                     caf::timespan patience = std::chrono::minutes{1}) {
-  if (detail::is_distant(master))
-    return detail::request_within(self, patience, master, register_slave_atom_v,
-                                  identifier);
-  return detail::request(self, master, register_slave_atom_v, identifier);
+  return detail::request_master(self, patience, master, register_slave_atom_v,
+                                identifier);
 }
+
+namespace detail {
+
+/// How long an owner waits for a master on another node: a second more than the
+/// deadline that its own node's configuration sets.
+template <class Master>
+caf::timespan owner_patience(const Master& master) {
+  if (!is_distant(master))
+    return {};
+  auto here = resolve(sync_options{}, master.home_system().config());
+  return here.deadline.value() + std::chrono::seconds{1};
+}
+
+} // namespace detail
 
 /// Sends the master's own message of the next round from the actor `self`:
 /// `.then` gets the reply for identifier 0.
 /// @param patience how long a master on another node may take, whose loss
-///                 nobody tells; then it is CAF's `request_timeout`. More than
-///                 a round's deadline: a second more than that of a master
-///                 whose options and configuration leave it open.
+///                 nobody tells; then it is CAF's `request_timeout`. Left out,
+///                 a second more than the deadline of this node's
+///                 configuration; a master with a longer one needs more.
 template <class Self, class Master, class In>
 auto run_master(Self&& self, const Master& master, In message,
-                caf::timespan patience = std::chrono::seconds{61}) {
-  if (detail::is_distant(master))
-    return detail::request_within(self, patience, master, run_master_atom_v,
-                                  std::move(message));
-  return detail::request(self, master, run_master_atom_v, std::move(message));
+                std::optional<caf::timespan> patience = std::nullopt) {
+  return detail::request_master(
+      self, patience ? *patience : detail::owner_patience(master), master,
+      run_master_atom_v, std::move(message));
 }
 
 /// Asks `master` what it has counted: `.then` gets `sync_metrics`.
@@ -83,9 +95,7 @@ auto run_master(Self&& self, const Master& master, In message,
 template <class Self, class Master>
 auto read_metrics(Self&& self, const Master& master,
                   caf::timespan patience = std::chrono::minutes{1}) {
-  if (detail::is_distant(master))
-    return detail::request_within(self, patience, master, get_metrics_atom_v);
-  return detail::request(self, master, get_metrics_atom_v);
+  return detail::request_master(self, patience, master, get_metrics_atom_v);
 }
 
 /// A master for threads: spawns the actor, leads its rounds, and ends it when

@@ -117,6 +117,13 @@ struct network_config : config {
   }
 };
 
+struct hasty_config : network_config {
+  hasty_config() {
+    add_config_options(custom_options_);
+    set("syncnorm.deadline", caf::timespan{1});
+  }
+};
+
 struct two_systems {
   int types = init_types();
   network_config cfg;
@@ -311,6 +318,30 @@ TEST_CASE_FIXTURE(two_systems,
       .receive([&](const block& x) { no_answer(x); }, timed_out);
   read_metrics(self, master, soon)
       .receive([&](const sync_metrics& x) { no_answer(x); }, timed_out);
+  caf::anon_send_exit(silent, caf::exit_reason::kill);
+}
+
+TEST_CASE_FIXTURE(two_systems,
+                  "an owner on another node waits for as long as its "
+                  "configuration's deadline, if it does not say how long") {
+  auto silent = system.spawn([]() -> caf::behavior {
+    return {
+        [](run_master_atom, const block&) { return caf::delegated<block>{}; }};
+  });
+  auto port = system.middleman().publish(silent, 0, "127.0.0.1");
+  REQUIRE(port);
+  hasty_config hasty_cfg;
+  caf::actor_system hasty{hasty_cfg};
+  auto remote = hasty.middleman().remote_actor("127.0.0.1", *port);
+  REQUIRE(remote);
+  auto master = caf::actor_cast<master_type>(*remote);
+  CHECK(detail::owner_patience(master)
+        == caf::timespan{1} + std::chrono::seconds{1});
+  caf::scoped_actor self{hasty};
+  run_master(self, master, block{1})
+      .receive(
+          [](const block&) { FAIL("an answer"); },
+          [](const caf::error& e) { CHECK(e == caf::sec::request_timeout); });
   caf::anon_send_exit(silent, caf::exit_reason::kill);
 }
 
