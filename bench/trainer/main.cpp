@@ -57,8 +57,8 @@ public:
       if (position_ + batch_ > samples_)
         position_ = 0;
       // A rate of zero keeps the arithmetic the same for as long as it runs.
-      auto reports =
-          group_->step({0, ++step_, position_, position_ + batch_, 0.0});
+      group_->begin_step({0, ++step_, position_, position_ + batch_, 0.0});
+      auto reports = group_->end_step();
       position_ += batch_;
       for (const auto& report : reports) {
         seconds_ += report.seconds;

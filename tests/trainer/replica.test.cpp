@@ -85,6 +85,16 @@ TEST_CASE("a replica refuses a step before it leads or follows") {
   CHECK(one.step(0, 64).empty());
 }
 
+TEST_CASE("a replica refuses the step that comes after one that failed") {
+  asked_replica one;
+  REQUIRE(one.refusal<lineup>(lead_atom_v, std::uint64_t{1}).empty());
+  CHECK(one.step(0, 64).empty());
+  CHECK_FALSE(one.step(0, 1438).empty());
+  CHECK(contains(one.step(64, 128), "expected to lead or follow first"));
+  REQUIRE(one.refusal<lineup>(lead_atom_v, std::uint64_t{1}).empty());
+  CHECK(one.step(64, 128).empty());
+}
+
 TEST_CASE("a replica refuses a place that there is not") {
   asked_replica one;
   auto lead = [&](std::uint64_t replicas) {

@@ -46,11 +46,13 @@ public:
   using result_type = answers<Result>;
 
   gatherer(caf::actor_config& config, std::vector<replica_actor> members,
-           Make make, gather_limits limits, std::promise<result_type> out)
+           Make make, gather_limits limits, std::promise<void> asked,
+           std::promise<result_type> out)
       : caf::event_based_actor{config},
         members_{std::move(members)},
         make_{std::move(make)},
         limits_{limits},
+        asked_{std::move(asked)},
         out_{std::move(out)},
         result_(members_.size()),
         settled_(members_.size()),
@@ -63,6 +65,7 @@ public:
   caf::behavior make_behavior() override {
     for (std::size_t i = 0; i < members_.size(); ++i)
       ask(i);
+    asked_.set_value();
     if (limits_.in_all)
       detail::delayed_send(this, caf::actor{this}, *limits_.in_all,
                            expire_atom_v);
@@ -129,6 +132,7 @@ private:
   std::vector<replica_actor> members_;
   Make make_;
   gather_limits limits_;
+  std::promise<void> asked_;
   std::promise<result_type> out_;
   result_type result_;
   std::vector<bool> settled_;
@@ -136,29 +140,55 @@ private:
   bool failed_ = false;
 };
 
-/// Requests `make(self, member, index)` of all `members`, and waits for the
-/// answers; in the members' order.
+/// What `begin_gather` was asked for.
+template <class Result>
+using pending_answers = std::future<answers<Result>>;
+
+/// Requests `make(self, member, index)` of all `members`. What is requested
+/// after it returns, by whomever here, comes to them later.
+/// @returns what `end_gather` waits for.
 template <class Result, class Make>
-answers<Result> gather(caf::actor_system& system,
-                       const std::vector<replica_actor>& members, Make make,
-                       const gather_limits& limits) {
-  if (members.empty())
-    return {};
+pending_answers<Result> begin_gather(caf::actor_system& system,
+                                     const std::vector<replica_actor>& members,
+                                     Make make, const gather_limits& limits) {
   // Not a `future_result`: whoever waits for that looks for it for a while,
   // here on the core of a replica.
   std::promise<answers<Result>> promise;
   auto future = promise.get_future();
+  if (members.empty()) {
+    promise.set_value({});
+    return future;
+  }
+  std::promise<void> asked;
+  auto all_asked = asked.get_future();
   system.spawn<gatherer<Result, Make>>(members, std::move(make), limits,
-                                       std::move(promise));
+                                       std::move(asked), std::move(promise));
+  all_asked.wait();
+  return future;
+}
+
+/// Waits for the answers of `count` members; in the members' order.
+template <class Result>
+answers<Result> end_gather(pending_answers<Result> pending, std::size_t count) {
   try {
-    return future.get();
+    return pending.get();
   } catch (const std::future_error&) {
-    answers<Result> failed(members.size());
+    answers<Result> failed(count);
     for (auto& x : failed)
       x.problem = make_error(errc::master_down, "the actor that asks the "
                                                 "replicas is gone");
     return failed;
   }
+}
+
+/// Both, one after the other.
+template <class Result, class Make>
+answers<Result> gather(caf::actor_system& system,
+                       const std::vector<replica_actor>& members, Make make,
+                       const gather_limits& limits) {
+  return end_gather(
+      begin_gather<Result>(system, members, std::move(make), limits),
+      members.size());
 }
 
 } // namespace syncnorm::train

@@ -197,6 +197,8 @@ private:
     parts_->machine->give_up(why);
     if (parts_->gradients)
       parts_->gradients->give_up(why);
+    // Nor does it do a step that it was told in advance.
+    parts_->gradients.reset();
     return make_error(code, why);
   }
 

@@ -2,7 +2,6 @@
 
 #include "trainer/plan/epoch_order.hpp"
 #include "trainer/run/error_text.hpp"
-#include "trainer/run/gather.hpp"
 
 #include <fmt/format.h>
 
@@ -207,13 +206,19 @@ void replica_group::level() {
   load(save({}), "replica 0");
 }
 
-std::vector<step_report> replica_group::step(const step_plan& plan) {
-  auto all = gather<step_report>(
+void replica_group::begin_step(const step_plan& plan) {
+  steps_.push_back(begin_gather<step_report>(
       system_, members_,
       [plan](auto* self, const auto& member, std::size_t) {
         return detail::request(self, member, step_atom_v, plan);
       },
-      {deadline_, std::nullopt});
+      {deadline_, std::nullopt}));
+}
+
+std::vector<step_report> replica_group::end_step() {
+  auto first = std::move(steps_.front());
+  steps_.pop_front();
+  auto all = end_gather(std::move(first), size());
   if (auto cause = cause_of(all))
     throw replica_failure{*cause, all[0].value};
   std::vector<step_report> reports;

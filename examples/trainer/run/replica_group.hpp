@@ -2,10 +2,12 @@
 
 #include "trainer/failure.hpp"
 #include "trainer/plan/process_tree.hpp"
+#include "trainer/run/gather.hpp"
 #include "trainer/run/messages.hpp"
 
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <string>
 #include <vector>
@@ -63,8 +65,19 @@ public:
   /// Makes all of them equal to replica 0.
   void level();
 
-  /// One step on every replica; the reports in their order.
-  std::vector<step_report> step(const step_plan& plan);
+  /// Has every replica do one step. Another one may be begun before it has
+  /// ended: a replica goes on to that without waiting for anybody, and refuses
+  /// it if the one before has failed.
+  void begin_step(const step_plan& plan);
+
+  /// Waits for the step that was begun first; the reports in the replicas'
+  /// order.
+  std::vector<step_report> end_step();
+
+  /// Whether a step was begun and has not ended.
+  [[nodiscard]] bool has_begun() const noexcept {
+    return !steps_.empty();
+  }
 
   /// The held-out samples [0, samples), over the first `replicas` of them.
   evaluation evaluate(std::uint64_t samples, std::size_t replicas);
@@ -113,6 +126,7 @@ private:
   std::vector<replica_actor> members_;
   caf::timespan deadline_;
   std::int64_t fan_in_;
+  std::deque<pending_answers<step_report>> steps_;
 };
 
 } // namespace syncnorm::train

@@ -17,6 +17,8 @@ namespace syncnorm::train {
 
 namespace {
 
+using clock = std::chrono::steady_clock;
+
 /// Share of a step that the replicas, on average, spent waiting.
 double mean_waiting(const std::vector<step_report>& reports) {
   double sum = 0;
@@ -84,19 +86,24 @@ std::string trainer::run() {
       recover(x.what());
       continue;
     }
-    auto stopped = stop_();
-    if (stopped || is_checkpoint_due(state_.position == 0))
+    stopping_ = stopping_ || stop_();
+    // The replicas are in the next step already.
+    if (replicas_.has_begun())
+      continue;
+    if (stopping_ || is_checkpoint_due(state_.step, state_.position == 0))
       save();
-    if (stopped && state_.epoch < options_.epochs)
+    if (stopping_ && state_.epoch < options_.epochs)
       return stop_here();
   }
   return conclude();
 }
 
 void trainer::advance() {
-  admit();
-  if (!assembled_)
-    assemble();
+  if (!replicas_.has_begun()) {
+    admit();
+    if (!assembled_)
+      assemble();
+  }
   if (!is_epoch_done())
     step();
   if (is_epoch_done())
@@ -163,47 +170,77 @@ std::string trainer::stop_here() {
   return text;
 }
 
-double trainer::rate() const {
-  return learning_rate(options_.schedule, options_.rate, state_.step,
+double trainer::rate_after(std::size_t steps) const {
+  return learning_rate(options_.schedule, options_.rate, steps,
                        plan_.steps() * options_.epochs);
 }
 
+step_plan trainer::plan_of(std::size_t step, std::size_t begin) const {
+  auto batch = plan_.batch_at(begin);
+  return {state_.epoch, step, batch.begin, batch.end, rate_after(step - 1)};
+}
+
 step_plan trainer::next_step() const {
-  auto batch = plan_.batch_at(state_.position);
-  return {state_.epoch, state_.step + 1, batch.begin, batch.end, rate()};
+  return plan_of(state_.step + 1, state_.position);
+}
+
+bool trainer::must_pause_after(const step_plan& plan) const {
+  auto epoch_ended = plan.end == data_.training.size();
+  return stopping_ || epoch_ended || processes_.has_changed()
+         || is_checkpoint_due(plan.step, epoch_ended);
 }
 
 void trainer::step() {
-  auto start = std::chrono::steady_clock::now();
   auto plan = next_step();
-  auto seconds = [start] {
-    std::chrono::duration<double> time =
-        std::chrono::steady_clock::now() - start;
-    return time.count();
-  };
+  if (!replicas_.has_begun()) {
+    since_ = clock::now();
+    replicas_.begin_step(plan);
+  }
+  // Whoever is done with it has what comes next, and need not wait for it.
+  if (!must_pause_after(plan))
+    replicas_.begin_step(plan_of(plan.step + 1, plan.end));
   try {
-    auto reports = replicas_.step(plan);
+    end_step();
+  } catch (const replica_failure&) {
+    // The next one has failed as well; whoever was lost at its very end was
+    // replica 0's loss only, and it has done it.
+    while (replicas_.has_begun())
+      try {
+        end_step();
+      } catch (const replica_failure&) {
+      }
+    throw;
+  }
+}
+
+void trainer::end_step() {
+  auto plan = next_step();
+  try {
+    auto reports = replicas_.end_step();
     check_finite(reports);
-    account(plan, reports, seconds());
+    account(plan, reports);
   } catch (const replica_failure& x) {
     // Whoever is missing has been lost after the gradients were added.
     if (x.leader()) {
       check_finite({*x.leader()});
-      account(plan, {*x.leader()}, seconds());
+      account(plan, {*x.leader()});
     }
     throw;
   }
 }
 
 void trainer::account(const step_plan& plan,
-                      const std::vector<step_report>& reports, double seconds) {
+                      const std::vector<step_report>& reports) {
+  auto now = clock::now();
+  std::chrono::duration<double> time = now - since_;
+  since_ = now;
   metrics_row row;
   row.epoch = state_.epoch + 1;
   row.step = state_.step + 1;
   row.learning_rate = plan.learning_rate;
   row.samples = plan.end - plan.begin;
   row.loss = reports[0].loss;
-  row.seconds = seconds;
+  row.seconds = time.count();
   row.waiting = mean_waiting(reports);
   state_.step += 1;
   state_.position = plan.end;
@@ -266,7 +303,7 @@ void trainer::finish_epoch() {
   metrics_row row;
   row.epoch = state_.epoch + 1;
   row.step = state_.step;
-  row.learning_rate = rate();
+  row.learning_rate = rate_after(state_.step);
   row.samples = state_.position;
   row.loss = now.loss;
   row.held_out_loss = result.loss / count;
@@ -282,10 +319,10 @@ void trainer::finish_epoch() {
   state_.waiting = 0;
 }
 
-bool trainer::is_checkpoint_due(bool epoch_ended) const {
+bool trainer::is_checkpoint_due(std::size_t step, bool epoch_ended) const {
   if (state_.epoch == options_.epochs)
     return true;
-  return options_.every == 0 ? epoch_ended : state_.step % options_.every == 0;
+  return options_.every == 0 ? epoch_ended : step % options_.every == 0;
 }
 
 void trainer::save() {

@@ -8,6 +8,7 @@
 #include "trainer/plan/settings.hpp"
 #include "trainer/run/fleet.hpp"
 
+#include <chrono>
 #include <functional>
 #include <optional>
 #include <string>
@@ -40,10 +41,12 @@ public:
   std::string run();
 
 private:
+  [[nodiscard]] step_plan plan_of(std::size_t step, std::size_t begin) const;
   [[nodiscard]] step_plan next_step() const;
+  [[nodiscard]] bool must_pause_after(const step_plan& plan) const;
   void step();
-  void account(const step_plan& plan, const std::vector<step_report>& reports,
-               double seconds);
+  void end_step();
+  void account(const step_plan& plan, const std::vector<step_report>& reports);
   void advance();
   void admit();
   void assemble();
@@ -53,9 +56,10 @@ private:
   void save();
   void check_finite(const std::vector<step_report>& reports) const;
   [[nodiscard]] evaluation evaluate();
-  [[nodiscard]] bool is_checkpoint_due(bool epoch_ended) const;
+  [[nodiscard]] bool is_checkpoint_due(std::size_t step,
+                                       bool epoch_ended) const;
   [[nodiscard]] progress_state progress() const;
-  [[nodiscard]] double rate() const;
+  [[nodiscard]] double rate_after(std::size_t steps) const;
   [[nodiscard]] bool is_epoch_done() const;
   std::string stop_here();
   std::string conclude();
@@ -72,6 +76,10 @@ private:
   std::optional<report> report_;
   /// Whether the replicas take part in the same rounds.
   bool assembled_ = false;
+  /// Whether `stop` has said so.
+  bool stopping_ = false;
+  /// When the step before ended, or this one began.
+  std::chrono::steady_clock::time_point since_;
 };
 
 } // namespace syncnorm::train
