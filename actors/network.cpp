@@ -1,5 +1,7 @@
 #include "syncnorm/network.hpp"
 
+#include "bounded_connection.hpp"
+#include "door_watch.hpp"
 #include "tls_watch.hpp"
 
 #include "syncnorm/error.hpp"
@@ -17,11 +19,31 @@ namespace syncnorm {
 
 namespace {
 
-/// The actor that opens ports and connects for the system.
-caf::io::middleman_actor doorman_of(caf::actor_system& system) {
-  return system.has_openssl_manager() ? system.openssl_manager().actor_handle()
-                                      : system.middleman().actor_handle();
-}
+/// Opens a port, or connects, for the system: by TLS if it is loaded, else by
+/// an actor that ends with this object.
+class doorman {
+public:
+  explicit doorman(caf::actor_system& system)
+      : has_tls_{system.has_openssl_manager()},
+        actor_{has_tls_ ? system.openssl_manager().actor_handle()
+                        : detail::spawn_bounded_doorman(system)} {}
+
+  doorman(const doorman&) = delete;
+  doorman& operator=(const doorman&) = delete;
+
+  ~doorman() {
+    if (!has_tls_)
+      caf::anon_send_exit(actor_, caf::exit_reason::kill);
+  }
+
+  [[nodiscard]] const caf::io::middleman_actor& actor() const noexcept {
+    return actor_;
+  }
+
+private:
+  bool has_tls_;
+  caf::io::middleman_actor actor_;
+};
 
 double seconds(caf::timespan x) {
   return std::chrono::duration<double>(x).count();
@@ -53,7 +75,7 @@ look_up(caf::actor_system& system, const std::set<std::string>& interface,
         const std::string& host, std::uint16_t port, caf::timespan patience) {
   caf::expected<caf::strong_actor_ptr> result{caf::sec::runtime_error};
   caf::scoped_actor self{system};
-  detail::request_within(self, patience, doorman_of(system),
+  detail::request_within(self, patience, doorman{system}.actor(),
                          caf::connect_atom_v, host, port)
       .receive(
           [&](const caf::node_id&, const caf::strong_actor_ptr& actor,
@@ -118,7 +140,7 @@ caf::expected<std::uint16_t> publish_actor(caf::actor_system& system,
   constexpr auto patience = std::chrono::minutes{1};
   caf::expected<std::uint16_t> result{caf::sec::runtime_error};
   caf::scoped_actor self{system};
-  request_within(self, patience, doorman_of(system), caf::publish_atom_v,
+  request_within(self, patience, doorman{system}.actor(), caf::publish_atom_v,
                  options.port, actor, std::move(interface), options.address,
                  options.reuse)
       .receive([&](std::uint16_t port) { result = port; },
@@ -129,7 +151,7 @@ caf::expected<std::uint16_t> publish_actor(caf::actor_system& system,
                                  "opened: {}",
                                  options.port, options.address, text_of(x)));
                });
-  if (result && has_tls)
+  if (result)
     watch_door(*result, actor, options.on_refusal);
   return result;
 }

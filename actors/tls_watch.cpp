@@ -1,6 +1,6 @@
 #include "tls_watch.hpp"
 
-#include "syncnorm/config.hpp"
+#include "door_watch.hpp"
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
@@ -114,32 +114,6 @@ peer_address address_of(const SSL* ssl, F get) {
 
 // -- whom to tell -------------------------------------------------------------
 
-/// A port at which this process serves. Never deleted, for a handshake may look
-/// at it at any time; there are as many as ports were published.
-struct door {
-  std::uint16_t port;
-  caf::actor_addr published;
-  caf::actor_addr listener;
-  door* next;
-};
-
-/// The newest first: it hides an older one of the same port.
-std::atomic<door*> doors{nullptr};
-
-void tell_door(std::uint16_t port, const std::string& line) {
-  auto* x = doors.load(std::memory_order_acquire);
-  while (x != nullptr && x->port != port)
-    x = x->next;
-  if (x == nullptr)
-    return;
-  if (auto published = caf::actor_cast<caf::strong_actor_ptr>(x->published))
-    if (auto& system = *published->home_system;
-        accepts_log(system, log_level::warning))
-      write_log(system, log_level::warning, line);
-  if (auto listener = caf::actor_cast<caf::actor>(x->listener))
-    detail::anon_send(listener, line);
-}
-
 /// The last failure of connections from this process, by the other side's port.
 /// Two ports that share a place may hide each other's reason.
 std::array<std::atomic<std::uint64_t>, 64> failures{};
@@ -212,8 +186,7 @@ void tell(const SSL* ssl, int where, int value) {
     // CAF finds the end of the stream at its next attempt.
     ::shutdown(SSL_get_fd(ssl), SHUT_RDWR);
   if (SSL_is_server(ssl) == 1)
-    tell_door(address_of(ssl, ::getsockname).port,
-              fmt::format("{} is refused: {}", peer.text, text_of(reason)));
+    tell_door(address_of(ssl, ::getsockname).port, peer.text, text_of(reason));
   else
     place_of(peer.port).store(static_cast<std::uint64_t>(peer.port) << 48U
                               | static_cast<std::uint64_t>(reason.kind) << 32U
@@ -251,16 +224,6 @@ void watch_tls(const void* certificate) {
   static const int index = CRYPTO_get_ex_new_index(
       CRYPTO_EX_INDEX_SSL_CTX, 0, nullptr, on_new_context, nullptr, nullptr);
   (void) index;
-}
-
-void watch_door(std::uint16_t port, const caf::strong_actor_ptr& published,
-                const caf::actor& listener) {
-  auto* added = new door{port, caf::actor_cast<caf::actor_addr>(published),
-                         caf::actor_cast<caf::actor_addr>(listener),
-                         doors.load(std::memory_order_acquire)};
-  while (!doors.compare_exchange_weak(added->next, added,
-                                      std::memory_order_acq_rel)) {
-  }
 }
 
 void forget_tls_failure(std::uint16_t port) {

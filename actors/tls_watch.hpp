@@ -17,12 +17,6 @@ namespace syncnorm::detail {
 /// at its end.
 void watch_tls(const void* certificate);
 
-/// From now on a connection to that port of this process that fails is told to
-/// `listener`, if there is one, and to the logger of the actor that is
-/// published there.
-void watch_door(std::uint16_t port, const caf::strong_actor_ptr& published,
-                const caf::actor& listener);
-
 /// Forgets what `tls_failure` knows of that port.
 void forget_tls_failure(std::uint16_t port);
 

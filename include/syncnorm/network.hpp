@@ -62,9 +62,10 @@ struct publish_options {
   /// Whether to take a port that connections of a process that has ended still
   /// hold.
   bool reuse = false;
-  /// Gets a `std::string` for each node that TLS refuses, or that refuses this
-  /// one: "10.0.0.7 is refused: certificate has expired". CAF's logger gets it
-  /// too, as a warning. Keep the handle: this alone does not keep it alive.
+  /// Gets a `std::string` for each connection that is refused, or whose other
+  /// side refuses this node: "10.0.0.7 is refused: certificate has expired".
+  /// CAF's logger gets it too, as a warning. Keep the handle: this alone does
+  /// not keep it alive.
   caf::actor on_refusal = {};
 };
 

@@ -307,15 +307,19 @@ child launched(int rank, std::uint16_t port, const arguments& options) {
 
 } // namespace
 
-TEST_CASE("garbage and half messages on the port disturb nobody") {
+TEST_CASE("garbage and half messages on the port disturb nobody, and are "
+          "refused by name") {
   auto options = small + arguments{"--epochs=3", "--devices=cpu"};
   auto first = serve(options, 1);
   auto before = disturb(port_of(first.where));
   auto other = join(first.where, options);
-  REQUIRE(first.process->wait_for("mlp, "));
+  // Unlike wait_for, this keeps the lines before.
+  REQUIRE(first.process->line_that_begins("mlp, ").starts_with("mlp, "));
   auto during = disturb(port_of(first.where));
   require_good_end(*first.process);
   require_good_end(*other);
+  CHECK(contains(first.process->output(),
+                 "127.0.0.1 is refused: what it sent is no message of CAF's"));
 }
 
 TEST_CASE("a server that takes the connection and says nothing is given up") {

@@ -59,10 +59,18 @@ inline std::uint16_t port_of(const std::string& where) {
       std::stoi(where.substr(where.rfind(':') + 1)));
 }
 
+/// The header of a client's handshake, on either line of CAF, that announces
+/// 4 GiB less 256 bytes.
+inline std::string huge_header() {
+  std::string header(32, '\0');
+  header[0] = 1;
+  for (std::size_t i : {4U, 5U, 6U})
+    header[i] = '\xff';
+  return header;
+}
+
 /// Garbage, half messages and another protocol's on that port, from strangers
-/// that stay for as long as what is returned. None of it begins as a message of
-/// CAF's: of such a one CAF believes the length, up to 4 GiB, and makes room
-/// for it (docs/network.md).
+/// that stay for as long as what is returned.
 inline std::vector<std::unique_ptr<stranger>> disturb(std::uint16_t port) {
   std::mt19937 random{port};
   std::vector<std::unique_ptr<stranger>> result;
@@ -70,13 +78,13 @@ inline std::vector<std::unique_ptr<stranger>> disturb(std::uint16_t port) {
     std::string bytes(size, '\0');
     for (auto& x : bytes)
       x = static_cast<char>(random());
-    if (!bytes.empty())
-      bytes[0] = '\x80';
     result.push_back(std::make_unique<stranger>(port));
     result.back()->send(bytes);
   }
   result.push_back(std::make_unique<stranger>(port));
   result.back()->send("GET / HTTP/1.1\r\n\r\n");
+  result.push_back(std::make_unique<stranger>(port));
+  result.back()->send(huge_header() + "not that much");
   // The first half of a TLS handshake: a header that promises 512 bytes.
   result.push_back(std::make_unique<stranger>(port));
   result.back()->send(std::string{"\x16\x03\x01\x02\x00\x01\x00\x01", 8});

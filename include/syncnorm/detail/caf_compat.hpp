@@ -341,6 +341,16 @@ inline void read_where_received(caf::actor_system_config& config) {
 #endif
 }
 
+/// The broker that speaks CAF's protocol, for all connections of a system.
+inline caf::actor protocol_broker(caf::actor_system& system) {
+#if SYNCNORM_CAF_LEGACY
+  constexpr auto name = caf::atom("BASP");
+#else
+  constexpr auto name = "BASP";
+#endif
+  return system.middleman().named_broker<caf::io::basp_broker>(name);
+}
+
 /// The files of CAF's openssl module, in PEM format.
 inline void set_tls_files(caf::actor_system_config& config,
                           const std::string& certificate,

@@ -1,0 +1,135 @@
+#include "syncnorm/network.hpp"
+#include "syncnorm/sync_master.hpp"
+
+#include "tests/actors/outcome.hpp"
+#include "tests/actors/system.hpp"
+#include "tests/trainer/stranger.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstdint>
+#include <fstream>
+#include <numeric>
+#include <string>
+#include <vector>
+
+using namespace syncnorm;
+using namespace syncnorm::test;
+using train::huge_header;
+using train::stranger;
+
+namespace {
+
+using block = double_array;
+
+struct network_config : config {
+  network_config() {
+    use_network(*this);
+  }
+};
+
+/// A master that a second system, which stands for another process, can reach.
+struct served_master {
+  int types = init_types();
+  network_config cfg;
+  network_config other_cfg;
+  caf::actor_system system{cfg};
+  caf::actor_system other{other_cfg};
+  caf::scoped_actor listener{system};
+  sync_master_actor<block, block> master = spawn_sync_master<block, block>(
+      system, {.layer = "sum"}, [](std::span<identified<block>> xs) {
+        std::vector<identified<block>> replies;
+        for (const auto& x : xs)
+          replies.push_back({x.identifier, xs.back().message});
+        return replies;
+      });
+
+  ~served_master() {
+    caf::anon_send_exit(master, caf::exit_reason::user_shutdown);
+  }
+
+  std::uint16_t publish() {
+    publish_options options;
+    options.on_refusal = caf::actor{listener};
+    auto port = publish_master(system, master, options);
+    REQUIRE(port);
+    return *port;
+  }
+
+  sync_master_actor<block, block> connect(std::uint16_t port) {
+    auto master = remote_master<block, block>(other, "127.0.0.1", port);
+    REQUIRE(master);
+    return *master;
+  }
+
+  /// The next line about somebody who was refused.
+  std::string refusal() {
+    std::string result;
+    listener->receive([&](std::string& line) { result = std::move(line); });
+    return result;
+  }
+};
+
+/// The most memory that this process has had at a time, in KiB.
+long peak_memory() {
+  std::ifstream status{"/proc/self/status"};
+  for (std::string word; status >> word;)
+    if (word == "VmHWM:") {
+      long result = 0;
+      status >> result;
+      return result;
+    }
+  return 0;
+}
+
+} // namespace
+
+TEST_CASE_FIXTURE(served_master, "for a message that a stranger announces no "
+                                 "memory is taken before it comes") {
+  auto port = publish();
+  auto before = peak_memory();
+  {
+    stranger somebody{port};
+    somebody.send(huge_header() + std::string(100'000, 'x'));
+  }
+  CHECK(refusal()
+        == "127.0.0.1 is refused: it left before its handshake with CAF was "
+           "complete");
+  CHECK(before > 0);
+  CHECK(peak_memory() - before < 100'000);
+}
+
+TEST_CASE_FIXTURE(served_master, "garbage is refused by name without TLS, too, "
+                                 "and a second connection of a node is not") {
+  auto first = publish();
+  auto second = publish();
+  connect(first);
+  connect(second);
+  connect(second);
+  stranger somebody{second};
+  somebody.send("GET / HTTP/1.1\r\nHost: somebody\r\n\r\n");
+  CHECK(refusal()
+        == "127.0.0.1 is refused: what it sent is no message of CAF's");
+}
+
+TEST_CASE_FIXTURE(served_master, "a message of megabytes arrives whole on both "
+                                 "sides, whatever its size") {
+  auto remote = connect(publish());
+  auto pipe = register_slave_thread<block, block>(other, remote, 1);
+  REQUIRE(pipe);
+  caf::scoped_actor self{system};
+  constexpr std::size_t mib = std::size_t{1} << 20U;
+  for (std::size_t bytes : {mib - 2048, mib, 3 * mib, 5 * mib + 8}) {
+    std::vector<double> values(bytes / sizeof(double));
+    std::iota(values.begin(), values.end(), 1.0);
+    std::ignore = pipe->run_slave_async(block{values});
+    std::size_t received = 0;
+    run_master(self, master, block{1})
+        .receive([&](const block& x) { received = x.size(); },
+                 [](const caf::error& e) { FAIL(describe(e)); });
+    CHECK(received == values.size());
+    auto reply = pipe->await_reply();
+    REQUIRE(reply);
+    CHECK(std::ranges::equal(*reply, values));
+  }
+}
