@@ -21,7 +21,8 @@ struct moments_reduction {
   using real = compute_t<T>;
   using cursor = const T*;
 
-  static constexpr std::int64_t ahead = fetch_distance;
+  /// The second level has room for more than the first.
+  static constexpr std::int64_t ahead = 8 * fetch_distance;
 
   struct block_weights {
     double count = 0;

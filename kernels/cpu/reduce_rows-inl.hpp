@@ -54,6 +54,70 @@ struct row_range {
   std::int64_t last = 0;
 };
 
+/// Vectors of columns whose sums and pivots the registers hold.
+inline constexpr std::int64_t tile_vectors = 8;
+inline constexpr bool has_tiles = HWY_TARGET <= HWY_AVX3;
+
+/// Rows with more columns than that are read one by one: several at a time, or
+/// a part of each, take longer where memory is fast.
+inline constexpr std::int64_t narrow_columns = 4 * reduce_columns;
+
+/// Adds rows, `fold` of them as one, to the sums of the columns of the tile at
+/// `first`, which stay in registers.
+template <class Reduction>
+void add_tile(const Reduction& r, const row_range& rows, std::int64_t fold,
+              std::int64_t first, std::int64_t fetch,
+              const slab_memory& memory) {
+  using real = typename Reduction::real;
+  tag<real> d;
+  auto lanes = std::int64_t(hn::Lanes(d));
+  const auto* pivots = reinterpret_cast<const real*>(memory.pivots) + first;
+  auto* sums = reinterpret_cast<real*>(memory.sums) + first;
+  auto* products = reinterpret_cast<real*>(memory.products) + first;
+  vec<real> pivot[tile_vectors];
+  vec<real> s[tile_vectors];
+  vec<real> q[tile_vectors];
+  for (std::int64_t k = 0; k < tile_vectors; ++k) {
+    pivot[k] = hn::LoadU(d, pivots + k * lanes);
+    s[k] = hn::LoadU(d, sums + k * lanes);
+    q[k] = hn::LoadU(d, products + k * lanes);
+  }
+  for (auto i = rows.first; i < rows.last; i += fold) {
+    auto at = r.row(rows.group, i);
+    r.fetch(at, first + fetch, tile_vectors * lanes);
+    for (std::int64_t k = 0; k < tile_vectors; ++k)
+      r.template add<true>(d, at, first + k * lanes, std::size_t(lanes),
+                           pivot[k], s[k], q[k]);
+  }
+  for (std::int64_t k = 0; k < tile_vectors; ++k) {
+    hn::StoreU(s[k], d, sums + k * lanes);
+    hn::StoreU(q[k], d, products + k * lanes);
+  }
+}
+
+/// Columns [first, last) of a block of rows, which are a multiple of `fold`.
+template <class Reduction>
+void add_narrow_rows(const Reduction& r, const row_range& rows,
+                     std::int64_t fold, std::int64_t first, std::int64_t last,
+                     std::int64_t fetch, const slab_memory& memory) {
+  if constexpr (has_tiles) {
+    using real = typename Reduction::real;
+    auto tile = tile_vectors * std::int64_t(hn::Lanes(tag<real>{}));
+    for (; first + tile <= last; first += tile)
+      add_tile(r, rows, fold, first, fetch, memory);
+    if (first == last)
+      return;
+  }
+  auto row = [&](std::int64_t i) { return r.row(rows.group, i); };
+  auto i = rows.first;
+  for (; i + 4 * fold <= rows.last; i += 4 * fold)
+    add_rows<4>(r,
+                {row(i), row(i + fold), row(i + 2 * fold), row(i + 3 * fold)},
+                first, last, fetch, memory);
+  for (; i < rows.last; i += fold)
+    add_rows<1>(r, {row(i)}, first, last, fetch, memory);
+}
+
 /// Adds rows to the sums of their columns, `fold` rows as one.
 template <class Reduction>
 void add_block_of_rows(const Reduction& r, const row_range& rows,
@@ -63,18 +127,17 @@ void add_block_of_rows(const Reduction& r, const row_range& rows,
   auto last = fold > 1 ? fold * channels : task.last_channel;
   auto g = rows.group;
   // The next four rows, or what is further away.
-  auto fetch = std::max(4 * fold * channels, fetch_distance);
-  auto i = rows.first;
-  for (; i + 4 * fold <= rows.last; i += 4 * fold)
-    add_rows<4>(r,
-                {r.row(g, i), r.row(g, i + fold), r.row(g, i + 2 * fold),
-                 r.row(g, i + 3 * fold)},
-                first, last, fetch, memory);
-  for (; i + fold <= rows.last; i += fold)
-    add_rows<1>(r, {r.row(g, i)}, first, last, fetch, memory);
-  if (i < rows.last)
-    add_rows<1>(r, {r.row(g, i)}, first, (rows.last - i) * channels, fetch,
-                memory);
+  auto fetch = std::max(4 * fold * channels, Reduction::ahead);
+  auto whole = rows.first + (rows.last - rows.first) / fold * fold;
+  if (last - first <= narrow_columns)
+    add_narrow_rows(r, {g, rows.first, whole}, fold, first, last, fetch,
+                    memory);
+  else
+    for (auto i = rows.first; i < whole; i += fold)
+      add_rows<1>(r, {r.row(g, i)}, first, last, fetch, memory);
+  if (whole < rows.last)
+    add_rows<1>(r, {r.row(g, whole)}, first, (rows.last - whole) * channels,
+                fetch, memory);
 }
 
 /// Sets the pivots of all columns, and their sums to zero.
