@@ -30,6 +30,11 @@ public:
         payload_{std::vector<float>(elements, 1.0F)} {}
 
   caf::behavior make_behavior() override {
+    // The other process may end before its answer is on its way, and the
+    // rounds of a benchmark have hours.
+    detail::monitor(
+        this, caf::actor_cast<caf::actor>(master_),
+        [this](const caf::actor_addr&, const caf::error&) { quit(); });
     register_slave(this, master_, identifier_)
         .then([this](const slave_ticket& ticket) {
           pipe_.emplace(master_, ticket);

@@ -52,7 +52,7 @@ public:
   explicit trainer_run(std::int64_t batch)
       : settings_{"--model=cnn", fmt::format("--batch={}", batch),
                   // As many steps, more or less.
-                  fmt::format("--epochs={}", 6 * batch / 256)} {
+                  fmt::format("--epochs={}", 20 * batch / 256)} {
     auto pattern =
         (std::filesystem::temp_directory_path() / "syncnorm-XXXXXX").string();
     if (mkdtemp(pattern.data()) == nullptr)

@@ -22,7 +22,7 @@ struct moments_reduction {
   using cursor = const T*;
 
   /// The second level has room for more than the first.
-  static constexpr std::int64_t ahead = 8 * fetch_distance;
+  static constexpr std::int64_t ahead = 16 * fetch_distance;
 
   struct block_weights {
     double count = 0;
