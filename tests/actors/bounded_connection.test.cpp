@@ -1,8 +1,7 @@
-#include "syncnorm/network.hpp"
 #include "syncnorm/sync_master.hpp"
 
 #include "tests/actors/outcome.hpp"
-#include "tests/actors/system.hpp"
+#include "tests/actors/two_systems.hpp"
 #include "tests/trainer/stranger.hpp"
 
 #include <doctest/doctest.h>
@@ -22,19 +21,8 @@ namespace {
 
 using block = double_array;
 
-struct network_config : config {
-  network_config() {
-    use_network(*this);
-  }
-};
-
-/// A master that a second system, which stands for another process, can reach.
-struct served_master {
-  int types = init_types();
-  network_config cfg;
-  network_config other_cfg;
-  caf::actor_system system{cfg};
-  caf::actor_system other{other_cfg};
+/// A master that the other system can reach.
+struct served_master : two_systems {
   caf::scoped_actor listener{system};
   sync_master_actor<block, block> master = spawn_sync_master<block, block>(
       system, {.layer = "sum"}, [](std::span<identified<block>> xs) {

@@ -1,9 +1,8 @@
-#include "syncnorm/network.hpp"
 #include "syncnorm/master_directory.hpp"
 
 #include "tests/actors/outcome.hpp"
 #include "tests/actors/relay_tree.hpp"
-#include "tests/actors/system.hpp"
+#include "tests/actors/two_systems.hpp"
 
 #include <doctest/doctest.h>
 #include <linux/tcp.h>
@@ -111,25 +110,11 @@ master_type connect(caf::actor_system& system, std::uint16_t port) {
   return *master;
 }
 
-struct network_config : config {
-  network_config() {
-    use_network(*this);
-  }
-};
-
 struct hasty_config : network_config {
   hasty_config() {
     add_config_options(custom_options_);
     set("syncnorm.deadline", caf::timespan{1});
   }
-};
-
-struct two_systems {
-  int types = init_types();
-  network_config cfg;
-  network_config other_cfg;
-  caf::actor_system system{cfg};
-  caf::actor_system other{other_cfg};
 };
 
 struct two_nodes : two_systems {

@@ -202,8 +202,8 @@ void trainer::step() {
   try {
     end_step();
   } catch (const replica_failure&) {
-    // The next one has failed as well; whoever was lost at its very end was
-    // replica 0's loss only, and it has done it.
+    // The next one fails as well, unless replica 0 has done both and only
+    // their reports are missing.
     while (replicas_.has_begun())
       try {
         end_step();
