@@ -178,7 +178,8 @@ TEST_CASE("any number of copies from 2 to 8 equals one device") {
 TEST_CASE("channels-last input equals one device and gives channels-last "
           "output") {
   check_types<SynchronizedBatchNorm2d>(split({16, 10, 16, 16}, 4));
-  for (auto type : {torch::kDouble, torch::kFloat, torch::kBFloat16}) {
+  for (auto type :
+       {torch::kDouble, torch::kFloat, torch::kHalf, torch::kBFloat16}) {
     check<SynchronizedBatchNorm2d>(split({8, 6, 5, 3}, 4), {type, true});
     check<SynchronizedBatchNorm3d>(split({8, 6, 5, 3, 2}, 2), {type, true});
   }
