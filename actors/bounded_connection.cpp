@@ -43,7 +43,7 @@ public:
     if (wanted_ <= granted)
       return pass_on(context, data, size);
     const auto& piece = rd_buf();
-    arrived_.insert(arrived_.end(), piece.begin(), piece.begin() + size);
+    arrived_.insert(arrived_.end(), piece.data(), piece.data() + size);
     if (arrived_.size() < wanted_) {
       auto next = std::min(wanted_ - arrived_.size(), granted);
       scribe_impl::configure_read(io::receive_policy::exactly(next));
