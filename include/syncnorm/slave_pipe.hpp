@@ -61,13 +61,13 @@ public:
   /// Sends `message` into the next round from the actor `self`, a pointer to it
   /// or a `caf::scoped_actor`, which must be the one that registered. Use
   /// `.then(...)` on what it returns; the master answers in time. One whose
-  /// node is lost cannot: then it is CAF's `request_timeout`, a second after
-  /// the round's deadline. An actor behind a relay of its own node hears of it
-  /// at once.
+  /// node is lost is `master_down` as soon as it is taken for lost; one on
+  /// another node that hangs, CAF's `request_timeout` a second after the
+  /// round's deadline.
   template <class Self>
   auto run_slave(Self&& self, In message) {
     return detail::request_master(
-        self, ticket_.deadline + std::chrono::seconds{1}, master_,
+        self, ticket_.deadline + std::chrono::seconds{1}, master_, identifier(),
         run_slave_atom_v, next_tag(), std::move(message));
   }
 

@@ -53,13 +53,13 @@ spawn_sync_master(caf::actor_system& system, sync_options options,
 
 /// Registers the actor `self`, a pointer or a `caf::scoped_actor`, as a slave
 /// of `master`: `.then` gets a `slave_ticket`, of which to make a `slave_pipe`.
-/// @param patience how long a master on another node may take, whose loss
-///                 nobody tells; then it is CAF's `request_timeout`.
+/// @param patience how long a master on another node may take; then it is CAF's
+///                 `request_timeout`. One whose node is lost is `master_down`.
 template <class Self, class Master>
 auto register_slave(Self&& self, const Master& master, std::int64_t identifier,
                     caf::timespan patience = std::chrono::minutes{1}) {
-  return detail::request_master(self, patience, master, register_slave_atom_v,
-                                identifier);
+  return detail::request_master(self, patience, master, identifier,
+                                register_slave_atom_v, identifier);
 }
 
 namespace detail {
@@ -78,15 +78,15 @@ caf::timespan owner_patience(const Master& master) {
 
 /// Sends the master's own message of the next round from the actor `self`:
 /// `.then` gets the reply for identifier 0.
-/// @param patience how long a master on another node may take, whose loss
-///                 nobody tells; then it is CAF's `request_timeout`. Left out,
-///                 a second more than the deadline of this node's
+/// @param patience how long a master on another node may take; then it is CAF's
+///                 `request_timeout`. One whose node is lost is `master_down`.
+///                 Left out, a second more than the deadline of this node's
 ///                 configuration; a master with a longer one needs more.
 template <class Self, class Master, class In>
 auto run_master(Self&& self, const Master& master, In message,
                 std::optional<caf::timespan> patience = std::nullopt) {
   return detail::request_master(
-      self, patience ? *patience : detail::owner_patience(master), master,
+      self, patience ? *patience : detail::owner_patience(master), master, 0,
       run_master_atom_v, std::move(message));
 }
 
@@ -95,7 +95,8 @@ auto run_master(Self&& self, const Master& master, In message,
 template <class Self, class Master>
 auto read_metrics(Self&& self, const Master& master,
                   caf::timespan patience = std::chrono::minutes{1}) {
-  return detail::request_master(self, patience, master, get_metrics_atom_v);
+  return detail::request_master(self, patience, master, detail::no_replica,
+                                get_metrics_atom_v);
 }
 
 /// A master for threads: spawns the actor, leads its rounds, and ends it when

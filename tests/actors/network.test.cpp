@@ -269,20 +269,38 @@ TEST_CASE_FIXTURE(two_nodes,
   CHECK(outcome_of(pipe->run_slave(block{1})).failed(errc::invalid_argument));
 }
 
+namespace {
+
+/// A master that takes every request, tells of it, and never answers.
+caf::actor spawn_mute_master(caf::actor_system& system, caf::actor witness) {
+  return system.spawn([witness = std::move(witness)]() -> caf::behavior {
+    auto seen = [witness] { detail::anon_send(witness, caf::ok_atom_v); };
+    return {[seen](register_slave_atom, std::int64_t) {
+              seen();
+              return caf::delegated<slave_ticket>{};
+            },
+            [seen](run_slave_atom, const round_tag&, const block&) {
+              seen();
+              return caf::delegated<block>{};
+            },
+            [seen](run_master_atom, const block&) {
+              seen();
+              return caf::delegated<block>{};
+            },
+            [seen](get_metrics_atom) {
+              seen();
+              return caf::delegated<sync_metrics>{};
+            }};
+  });
+}
+
+} // namespace
+
 TEST_CASE_FIXTURE(two_systems,
                   "an actor whose master on another node never answers does "
                   "not wait for ever") {
-  auto silent = system.spawn([]() -> caf::behavior {
-    return {
-        [](register_slave_atom, std::int64_t) {
-          return caf::delegated<slave_ticket>{};
-        },
-        [](run_slave_atom, const round_tag&, const block&) {
-          return caf::delegated<block>{};
-        },
-        [](run_master_atom, const block&) { return caf::delegated<block>{}; },
-        [](get_metrics_atom) { return caf::delegated<sync_metrics>{}; }};
-  });
+  caf::scoped_actor witness{system};
+  auto silent = spawn_mute_master(system, caf::actor{witness});
   auto port = system.middleman().publish(silent, 0, "127.0.0.1");
   REQUIRE(port);
   auto remote = other.middleman().remote_actor("127.0.0.1", *port);
@@ -304,6 +322,62 @@ TEST_CASE_FIXTURE(two_systems,
   read_metrics(self, master, soon)
       .receive([&](const sync_metrics& x) { no_answer(x); }, timed_out);
   caf::anon_send_exit(silent, caf::exit_reason::kill);
+}
+
+namespace {
+
+/// All that one actor can ask a master, as two replicas and as the owner, with
+/// an hour's patience.
+auto ask_all(caf::scoped_actor& self, const master_type& master) {
+  constexpr std::chrono::hours patience{1};
+  pipe_type first{master, {{1, 1, 1, 1}, patience}};
+  pipe_type second{master, {{1, 1, 1, 2}, patience}};
+  return std::tuple{register_slave(self, master, 3, patience),
+                    first.run_slave(self, block{1}),
+                    second.run_slave(self, block{2}),
+                    run_master(self, master, block{0}, patience),
+                    read_metrics(self, master, patience)};
+}
+
+/// Receives the answers to all of `requests`, and checks that each tells that
+/// the master is down, and who asked.
+template <class Requests>
+void check_all_told(Requests requests) {
+  auto told = [](auto& request, const auto& sample, const char* who) {
+    request.receive(
+        [](const std::decay_t<decltype(sample)>&) { FAIL("an answer"); },
+        [who](const caf::error& e) {
+          CHECK(code_of(e) == errc::master_down);
+          CHECK(describe(e).find(who) != std::string::npos);
+        });
+  };
+  told(std::get<0>(requests), slave_ticket{}, "replica 3: the master is down");
+  told(std::get<1>(requests), block{}, "replica 1: the master is down");
+  told(std::get<2>(requests), block{}, "replica 2: the master is down");
+  told(std::get<3>(requests), block{}, "replica 0: the master is down");
+  told(std::get<4>(requests), sync_metrics{},
+       "master_down: the master is down");
+}
+
+} // namespace
+
+TEST_CASE_FIXTURE(two_systems,
+                  "an actor whose master on another node is gone is told at "
+                  "once, whether it waits for it or asks later") {
+  caf::scoped_actor witness{system};
+  auto mute = spawn_mute_master(system, caf::actor{witness});
+  auto port = system.middleman().publish(mute, 0, "127.0.0.1");
+  REQUIRE(port);
+  auto remote = other.middleman().remote_actor("127.0.0.1", *port);
+  REQUIRE(remote);
+  auto master = caf::actor_cast<master_type>(*remote);
+  caf::scoped_actor self{other};
+  auto waiting = ask_all(self, master);
+  for (int n = 0; n < 5; ++n)
+    witness->receive([](caf::ok_atom) {});
+  caf::anon_send_exit(mute, caf::exit_reason::kill);
+  check_all_told(std::move(waiting));
+  check_all_told(ask_all(self, master));
 }
 
 TEST_CASE_FIXTURE(two_systems,

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "syncnorm/actors.hpp"
-#include "syncnorm/detail/is_distant.hpp"
+#include "syncnorm/detail/answer_if_lost.hpp"
 #include "syncnorm/detail/thread_link.hpp"
 
 #include <cstdint>
@@ -32,12 +32,6 @@ public:
   }
 
   caf::behavior make_behavior() override {
-    // A master of this node answers as it ends.
-    if (is_distant(master_))
-      detail::monitor(this, caf::actor_cast<caf::actor>(master_),
-                      [this](const caf::actor_addr&, const caf::error& reason) {
-                        on_lost(reason);
-                      });
     return {
         [this](register_slave_atom, std::int64_t identifier,
                reply_slot& ticket) { enlist(identifier, ticket); },
@@ -52,39 +46,29 @@ public:
 
 private:
   void enlist(std::int64_t identifier, reply_slot& slot) {
-    identifier_ = identifier;
-    ticket_ = writer_of<slave_ticket>(std::move(slot));
-    detail::request(this, master_, register_slave_atom_v, identifier)
-        .then([to = ticket_](slave_ticket& ticket) { to->put(ticket); },
-              [this, to = ticket_](caf::error& reason) {
-                to->put(from_master(reason));
-              });
+    answer_if_lost(this, master_, identifier);
+    settle(detail::request(this, master_, register_slave_atom_v, identifier),
+           identifier, writer_of<slave_ticket>(std::move(slot)));
   }
 
   void forward(const round_tag& tag, In& message, reply_slot& slot) {
-    reply_ = writer_of<Out>(std::move(slot));
-    detail::request(this, master_, run_slave_atom_v, tag, std::move(message))
-        .then([to = reply_](Out& reply) { to->put(std::move(reply)); },
-              [this, to = reply_](caf::error& reason) {
-                to->put(from_master(reason));
-              });
+    answer_if_lost(this, master_, tag.identifier);
+    settle(detail::request(this, master_, run_slave_atom_v, tag,
+                           std::move(message)),
+           tag.identifier, writer_of<Out>(std::move(slot)));
   }
 
-  /// CAF's own errors mean that the master is gone.
-  [[nodiscard]] caf::error from_master(const caf::error& reason) const {
-    if (code_of(reason))
-      return reason;
-    return make_error(errc::master_down,
-                      "replica " + std::to_string(identifier_)
-                          + ": the master is down (" + describe(reason) + ")");
-  }
-
-  void on_lost(const caf::error& reason) {
-    if (ticket_)
-      ticket_->put(from_master(reason));
-    if (reply_)
-      reply_->put(from_master(reason));
-    quit(reason);
+  /// Puts what the master answers to where the thread waits. CAF's own errors
+  /// mean that the master is gone.
+  template <class Handle, class T>
+  void settle(Handle answer, std::int64_t identifier,
+              std::shared_ptr<future_writer<T>> to) {
+    std::move(answer).then([to](T& x) { to->put(std::move(x)); },
+                           [to, identifier](caf::error& reason) {
+                             to->put(code_of(reason)
+                                         ? std::move(reason)
+                                         : master_is_down(identifier, reason));
+                           });
   }
 
   void check() {
@@ -103,10 +87,6 @@ private:
 
   master_type master_;
   link_ptr link_;
-  std::int64_t identifier_ = 0;
-  /// Of the last registration and of the last message, answered or not.
-  std::shared_ptr<future_writer<slave_ticket>> ticket_;
-  std::shared_ptr<future_writer<Out>> reply_;
 };
 
 } // namespace syncnorm::detail

@@ -1,21 +1,22 @@
 #pragma once
 
-#include "syncnorm/detail/caf_compat.hpp"
-#include "syncnorm/detail/is_distant.hpp"
+#include "syncnorm/detail/answer_if_lost.hpp"
 
+#include <cstdint>
 #include <utility>
 
 namespace syncnorm::detail {
 
-/// Asks a master, which owes an answer by its own deadline. One on another node
-/// may be lost, and nobody tells: then it is CAF's `request_timeout` once
-/// `patience` is over.
+/// Asks a master for the replica of that identifier, which owes an answer by
+/// its own deadline. One on another node may be lost, and cannot: then it is
+/// `master_down`, or CAF's `request_timeout` once `patience` is over.
 template <class Self, class Master, class... Ts>
 auto request_master(Self&& self, caf::timespan patience, const Master& master,
-                    Ts&&... xs) {
-  if (is_distant(master))
-    return request_within(self, patience, master, std::forward<Ts>(xs)...);
-  return request(self, master, std::forward<Ts>(xs)...);
+                    std::int64_t identifier, Ts&&... xs) {
+  if (!is_distant(master))
+    return request(self, master, std::forward<Ts>(xs)...);
+  answer_if_lost(self, master, identifier);
+  return request_within(self, patience, master, std::forward<Ts>(xs)...);
 }
 
 } // namespace syncnorm::detail

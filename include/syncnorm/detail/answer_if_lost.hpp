@@ -1,0 +1,79 @@
+#pragma once
+
+#include "syncnorm/detail/caf_compat.hpp"
+#include "syncnorm/detail/is_distant.hpp"
+#include "syncnorm/errors.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+namespace syncnorm::detail {
+
+/// In the place of an identifier: somebody who only asks.
+inline constexpr std::int64_t no_replica = -1;
+
+/// What a replica is told whose master is gone.
+inline caf::error master_is_down(std::int64_t identifier,
+                                 const caf::error& reason) {
+  auto who = identifier == no_replica
+                 ? std::string{}
+                 : "replica " + std::to_string(identifier) + ": ";
+  return make_error(errc::master_down,
+                    who + "the master is down (" + describe(reason) + ")");
+}
+
+/// Attached to this node's proxy of a master on another node: answers the last
+/// request of one replica when the proxy exits, as it does when that node is
+/// taken for lost. Where an answer came before, the actor drops this one.
+class lost_answer final : public caf::attachable {
+public:
+  /// Whose request it is.
+  struct replica {
+    static constexpr std::size_t token_type = 0x73796e63; // "sync"
+    caf::actor_id asker;
+    std::int64_t identifier;
+
+    bool operator==(const replica&) const = default;
+  };
+
+  lost_answer(caf::weak_actor_ptr asker, caf::message_id id,
+              const replica& whose)
+      : asker_{std::move(asker)},
+        id_{id},
+        whose_{whose} {}
+
+  void actor_exited(const caf::error& reason, worker_type*) override {
+    if (auto asker = asker_.lock())
+      answer(asker, id_, master_is_down(whose_.identifier, reason));
+  }
+
+  bool matches(const token& what) override {
+    return what.subtype == replica::token_type
+           && *static_cast<const replica*>(what.ptr) == whose_;
+  }
+
+private:
+  caf::weak_actor_ptr asker_;
+  caf::message_id id_;
+  replica whose_;
+};
+
+/// Call before a request to a master: if that is on another node, the request
+/// gets `master_down` as soon as the node is taken for lost, or at once if it
+/// was before. For the last request of a replica.
+template <class Self, class Master>
+void answer_if_lost(Self&& self, const Master& master,
+                    std::int64_t identifier) {
+  if (!is_distant(master))
+    return;
+  auto* proxy = caf::actor_cast<caf::abstract_actor*>(master);
+  const lost_answer::replica whose{self->ctrl()->id(), identifier};
+  proxy->detach(whose);
+  proxy->attach(std::make_unique<lost_answer>(caf::weak_actor_ptr{self->ctrl()},
+                                              next_answer(self), whose));
+}
+
+} // namespace syncnorm::detail

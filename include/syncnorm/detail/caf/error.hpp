@@ -1,0 +1,46 @@
+#pragma once
+
+#include "syncnorm/detail/caf/line.hpp"
+
+#include <string>
+
+#if !SYNCNORM_CAF_LEGACY
+#include <caf/detail/meta_object.hpp>
+#endif
+
+namespace syncnorm::detail {
+
+/// Returns whether `x` holds a code of the enum `Code`.
+template <class Code>
+bool has_category(const caf::error& x) {
+  if (x == caf::none)
+    return false;
+#if SYNCNORM_CAF_LEGACY
+  return x.category() == caf::detail::error_factory<Code>::category;
+#else
+  return x.category() == caf::type_id_v<Code>;
+#endif
+}
+
+/// What CAF says of an error. Another node can send any category: on 1.x, one
+/// that is no type of a code's size would end the process.
+inline std::string error_text(const caf::error& x) {
+#if !SYNCNORM_CAF_LEGACY
+  if (x != caf::none) { // An empty error has no category to ask for.
+    const auto* type = caf::detail::global_meta_object_or_null(x.category());
+    if (type == nullptr || type->simple_size != 1)
+      return "an error of an unknown category";
+  }
+#endif
+  return caf::to_string(x);
+}
+
+} // namespace syncnorm::detail
+
+// 0.17 names a category by at most 10 characters, 1.x by the type.
+#if SYNCNORM_CAF_LEGACY
+#define SYNCNORM_ERROR_CODE_ENUM(type, category)                               \
+  CAF_ERROR_CODE_ENUM(type, category)
+#else
+#define SYNCNORM_ERROR_CODE_ENUM(type, category) CAF_ERROR_CODE_ENUM(type)
+#endif

@@ -1,0 +1,97 @@
+#pragma once
+
+#include "syncnorm/detail/caf/line.hpp"
+
+#include <utility>
+
+#if !SYNCNORM_CAF_LEGACY
+#include <caf/anon_mail.hpp>
+#endif
+
+namespace syncnorm::detail {
+
+// `self` is a pointer to an actor or a `caf::scoped_actor`. Call these
+// functions qualified: CAF's own of the same name are found by their arguments.
+
+template <class Self, class Handle, class... Ts>
+void send(Self&& self, const Handle& to, Ts&&... xs) {
+#if SYNCNORM_CAF_LEGACY
+  self->send(to, std::forward<Ts>(xs)...);
+#else
+  self->mail(std::forward<Ts>(xs)...).send(to);
+#endif
+}
+
+template <class Handle, class... Ts>
+void anon_send(const Handle& to, Ts&&... xs) {
+#if SYNCNORM_CAF_LEGACY
+  caf::anon_send(to, std::forward<Ts>(xs)...);
+#else
+  caf::anon_mail(std::forward<Ts>(xs)...).send(to);
+#endif
+}
+
+template <class Self, class Handle, class... Ts>
+void delayed_send(Self&& self, const Handle& to, caf::timespan delay,
+                  Ts&&... xs) {
+#if SYNCNORM_CAF_LEGACY
+  self->delayed_send(to, delay, std::forward<Ts>(xs)...);
+#else
+  self->mail(std::forward<Ts>(xs)...).delay(delay).send(to);
+#endif
+}
+
+/// Requests without a timer of CAF's: the master owes an answer by its own
+/// deadline.
+template <class Self, class Handle, class... Ts>
+auto request(Self&& self, const Handle& to, Ts&&... xs) {
+#if SYNCNORM_CAF_LEGACY
+  return self->request(to, caf::infinite, std::forward<Ts>(xs)...);
+#else
+  return self->mail(std::forward<Ts>(xs)...).request(to, caf::infinite);
+#endif
+}
+
+/// What a handler returns that leaves the answer to `to`.
+template <class Self, class Handle, class... Ts>
+auto delegate(Self&& self, const Handle& to, Ts&&... xs) {
+#if SYNCNORM_CAF_LEGACY
+  return self->delegate(to, std::forward<Ts>(xs)...);
+#else
+  return self->mail(std::forward<Ts>(xs)...).delegate(to);
+#endif
+}
+
+/// Requests that fail with `caf::sec::request_timeout` when the time is over.
+template <class Self, class Handle, class... Ts>
+auto request_within(Self&& self, caf::timespan timeout, const Handle& to,
+                    Ts&&... xs) {
+#if SYNCNORM_CAF_LEGACY
+  return self->request(to, timeout, std::forward<Ts>(xs)...);
+#else
+  return self->mail(std::forward<Ts>(xs)...).request(to, timeout);
+#endif
+}
+
+/// The id under which the answer to the request will come that `self` sends
+/// next.
+template <class Self>
+caf::message_id next_answer(Self&& self) {
+  auto request = self->new_request_id(caf::message_priority::normal);
+  ++request;
+  return request.response_id();
+}
+
+/// Answers a request in the place of whom it was sent to.
+inline void answer(const caf::strong_actor_ptr& asker, caf::message_id id,
+                   caf::error reason) {
+#if SYNCNORM_CAF_LEGACY
+  asker->enqueue(caf::make_mailbox_element(nullptr, id, {}, std::move(reason)),
+                 nullptr);
+#else
+  asker->enqueue(caf::make_mailbox_element(nullptr, id, std::move(reason)),
+                 nullptr);
+#endif
+}
+
+} // namespace syncnorm::detail
