@@ -61,6 +61,7 @@ batch_norm_slave::behavior_type batch_norm_slave::make_behavior() {
       },
       [this](write_state_atom, const std::string& array,
              const double_array& values) { return write_state(array, values); },
+      [this](get_metrics_atom) { return metrics(); },
       [this](give_up_atom, const std::string& why) { give_up(why); },
   };
 }
@@ -368,6 +369,12 @@ void batch_norm_slave::leave_exchange(F f) {
     refuse(*mine, x);
   }
   next();
+}
+
+caf::result<sync_metrics> batch_norm_slave::metrics() {
+  if (!role_.master)
+    return sync_metrics{};
+  return detail::delegate(this, role_.master, get_metrics_atom_v);
 }
 
 void batch_norm_slave::give_up(const std::string& why) {

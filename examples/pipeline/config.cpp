@@ -82,7 +82,11 @@ std::vector<syncnorm::device> config::devices() const {
   std::vector<syncnorm::device> result;
   std::istringstream list{devices_};
   for (std::string word; std::getline(list, word, ',');)
-    result.push_back(syncnorm::parse_device(word));
+    if (result.emplace_back(syncnorm::parse_device(word)).type
+        != syncnorm::device_type::cpu)
+      throw std::invalid_argument{"--devices: expected CPUs, for the records "
+                                  "are read into host memory, got "
+                                  + word};
   if (result.empty())
     throw std::invalid_argument{"--devices: expected one or more"};
   return result;

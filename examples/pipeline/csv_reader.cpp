@@ -17,18 +17,24 @@ std::string_view trim(std::string_view text) {
   return text.substr(first, text.find_last_not_of(blanks) - first + 1);
 }
 
+std::size_t count_fields(std::string_view line) {
+  return 1 + static_cast<std::size_t>(std::ranges::count(line, ','));
+}
+
+/// With a leading plus as well, which `from_chars` takes for no number.
+bool to_number(std::string_view text, float& to) {
+  if (text.starts_with('+') && !text.starts_with("+-"))
+    text.remove_prefix(1);
+  const auto* end = text.data() + text.size();
+  auto [stop, problem] = std::from_chars(text.data(), end, to);
+  return problem == std::errc{} && stop == end;
+}
+
 } // namespace
 
 csv_reader::csv_reader(std::unique_ptr<std::istream> input, std::string name,
                        bool header)
-    : owned_{std::move(input)},
-      input_{owned_.get()},
-      name_{std::move(name)} {
-  open(header);
-}
-
-csv_reader::csv_reader(std::istream& input, std::string name, bool header)
-    : input_{&input},
+    : input_{std::move(input)},
       name_{std::move(name)} {
   open(header);
 }
@@ -36,10 +42,20 @@ csv_reader::csv_reader(std::istream& input, std::string name, bool header)
 void csv_reader::open(bool header) {
   if (header)
     take_line();
-  line_waits_ = take_line();
-  if (!line_waits_)
-    throw malformed_record{name_ + ": expected records, found none"};
-  features_ = 1 + static_cast<std::size_t>(std::ranges::count(line_, ','));
+  while (take_line()) {
+    features_ = count_fields(line_);
+    std::vector<float> record(features_);
+    try {
+      parse(record);
+      line_waits_ = true;
+      return;
+    } catch (const malformed_record& x) {
+      if (bad_before_++ == 0)
+        first_bad_ = x.what();
+    }
+  }
+  throw malformed_record{
+      bad_before_ > 0 ? first_bad_ : name_ + ": expected records, found none"};
 }
 
 std::int64_t csv_reader::features() const {
@@ -47,8 +63,10 @@ std::int64_t csv_reader::features() const {
 }
 
 bool csv_reader::take_line() {
+  constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
   while (std::getline(*input_, line_)) {
-    ++line_number_;
+    if (++line_number_ == 1 && line_.starts_with(byte_order_mark))
+      line_.erase(0, byte_order_mark.size());
     if (!trim(line_).empty())
       return true;
   }
@@ -63,25 +81,30 @@ std::string csv_reader::place(std::size_t column) const {
 }
 
 bool csv_reader::read(std::span<float> to) {
+  if (bad_before_ > 0) {
+    --bad_before_;
+    throw malformed_record{first_bad_};
+  }
   if (!std::exchange(line_waits_, false) && !take_line())
     return false;
-  auto count = 1 + static_cast<std::size_t>(std::ranges::count(line_, ','));
-  if (count != features_)
-    throw malformed_record{name_ + ", line " + std::to_string(line_number_)
-                           + ": expected " + std::to_string(features_)
-                           + " features, got " + std::to_string(count)};
+  if (auto count = count_fields(line_); count != features_)
+    throw malformed_record{place(std::min(count, features_) + 1) + ": expected "
+                           + std::to_string(features_) + " features, got "
+                           + std::to_string(count)};
+  parse(to);
+  return true;
+}
+
+void csv_reader::parse(std::span<float> to) const {
   std::string_view rest{line_};
   for (std::size_t i = 0; i < features_; ++i) {
     auto comma = std::min(rest.find(','), rest.size());
     auto text = trim(rest.substr(0, comma));
-    const auto* end = text.data() + text.size();
-    auto [stop, problem] = std::from_chars(text.data(), end, to[i]);
-    if (problem != std::errc{} || stop != end)
+    if (!to_number(text, to[i]))
       throw malformed_record{place(i + 1) + ": expected a number, got \""
                              + std::string{text} + "\""};
     rest.remove_prefix(std::min(comma + 1, rest.size()));
   }
-  return true;
 }
 
 } // namespace pipeline

@@ -10,18 +10,15 @@
 
 namespace pipeline {
 
-/// Lines of numbers with commas between them. The first record tells how many
-/// features there are. Empty lines are no records.
-class csv_reader : public record_reader {
+/// Lines of numbers with commas between them. The first record that is one
+/// tells how many features there are. Empty lines are no records.
+class csv_reader final : public record_reader {
 public:
   /// @param name   of the file, for errors.
   /// @param header whether the first line is a heading.
-  /// @throws malformed_record if the first record is none.
+  /// @throws malformed_record if there is no record.
   csv_reader(std::unique_ptr<std::istream> input, std::string name,
              bool header);
-
-  /// The same on a stream that outlives the reader.
-  csv_reader(std::istream& input, std::string name, bool header);
 
   [[nodiscard]] std::int64_t features() const override;
 
@@ -30,19 +27,26 @@ protected:
   [[nodiscard]] std::string place(std::size_t column) const override;
 
 private:
+  /// Goes to the first record, and counts its features.
   void open(bool header);
 
   /// Goes to the next line that is not empty.
   bool take_line();
 
-  std::unique_ptr<std::istream> owned_;
-  std::istream* input_;
+  /// Reads the numbers of the line.
+  /// @throws malformed_record for text where a number belongs.
+  void parse(std::span<float> to) const;
+
+  std::unique_ptr<std::istream> input_;
   std::string name_;
   std::string line_;
   std::uint64_t line_number_ = 0;
   std::size_t features_ = 0;
   /// The first record was looked at, but not read.
   bool line_waits_ = false;
+  /// Lines before it that are none, and what is wrong with the first.
+  std::uint64_t bad_before_ = 0;
+  std::string first_bad_;
 };
 
 } // namespace pipeline

@@ -6,12 +6,13 @@
 //   generate | pipeline --input=- --mode=online --state=seen.txt
 //
 // It prints what went in and out, and exits with 1 if the stream ended early.
+// Ctrl-C ends the stream behind what was read, and saves the state.
 
 #include "config.hpp"
 #include "state_file.hpp"
 #include "stream.hpp"
 
-#include <cstdio>
+#include <csignal>
 #include <exception>
 #include <fstream>
 #include <iostream>
@@ -21,6 +22,40 @@
 namespace {
 
 using namespace pipeline;
+
+stop_signal* stopped_by_ctrl_c = nullptr;
+
+extern "C" void stop_stream(int) {
+  stopped_by_ctrl_c->raise(stop_signal::reason::asked);
+}
+
+/// While it lives, Ctrl-C and SIGTERM end the stream well; the second time, the
+/// program.
+class ctrl_c {
+public:
+  ctrl_c() {
+    stopped_by_ctrl_c = stop.get();
+    handle(stop_stream);
+  }
+
+  ctrl_c(const ctrl_c&) = delete;
+  ctrl_c& operator=(const ctrl_c&) = delete;
+
+  ~ctrl_c() {
+    handle(SIG_DFL);
+  }
+
+  std::shared_ptr<stop_signal> stop = std::make_shared<stop_signal>();
+
+private:
+  static void handle(void (*handler)(int)) {
+    struct sigaction action {};
+    action.sa_handler = handler;
+    action.sa_flags = static_cast<int>(SA_RESETHAND);
+    sigaction(SIGINT, &action, nullptr);
+    sigaction(SIGTERM, &action, nullptr);
+  }
+};
 
 std::shared_ptr<std::ostream> open_output(const std::string& file) {
   if (file.empty())
@@ -49,10 +84,10 @@ int run(int argc, char** argv) {
   config options;
   if (!options.read(argc, argv))
     return 0;
-  std::shared_ptr<record_reader> reader =
-      open_records(options.input, options.repeat, options.header);
+  ctrl_c interrupted;
+  std::shared_ptr<record_reader> reader = open_records(
+      options.input, options.repeat, options.header, interrupted.stop);
   reader->set_policies(options.policies());
-  auto scores = open_output(options.output);
   caf::actor_system system{options};
   // begin: modes
   auto mode = options.mode();
@@ -66,7 +101,8 @@ int run(int argc, char** argv) {
   auto owned =
       make_stages(system, norm, options.devices(), !evaluation, options.state);
   auto result = run_stream(system, reader, options.source, std::move(owned),
-                           evaluation ? std::string{} : options.state, scores);
+                           evaluation ? std::string{} : options.state,
+                           open_output(options.output));
   // end: modes
   print(result, std::cout);
   if (result.failure.empty())

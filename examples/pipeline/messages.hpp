@@ -42,6 +42,8 @@ struct totals {
   /// Records that were read but did not come out, because of the failure.
   std::uint64_t records_lost = 0;
   std::uint64_t records_out = 0;
+  /// A stage has died: what the others had counted is gone with them.
+  bool died = false;
   /// Why the stream ended early; empty if it did not.
   std::string failure;
 

@@ -23,10 +23,12 @@ bool worth_another_try(const caf::error& reason) {
 } // namespace
 
 normalizer::normalizer(caf::actor_config& config, supervisor_actor supervisor,
-                       source_actor source, stage_actor next)
+                       source_actor source, std::shared_ptr<stop_signal> stop,
+                       stage_actor next)
     : stage_actor::base{config},
       supervisor_{std::move(supervisor)},
       source_{std::move(source)},
+      stop_{std::move(stop)},
       next_{std::move(next)} {}
 
 void normalizer::on_exit() {
@@ -180,10 +182,12 @@ void normalizer::recover() {
 
 void normalizer::give_up(const std::string& why) {
   failure_ = why;
+  recovering_ = false;
   for (const auto& at : window_)
     lose(at->in);
   window_.clear();
   syncnorm::detail::send(this, source_, stop_atom_v, why);
+  stop_->raise(stop_signal::reason::failed);
   end_if_empty();
 }
 

@@ -18,8 +18,10 @@ namespace pipeline {
 /// was not answered.
 class normalizer : public stage_actor::base {
 public:
+  /// @param stop raised when the slaves cannot go on.
   normalizer(caf::actor_config& config, supervisor_actor supervisor,
-             source_actor source, stage_actor next);
+             source_actor source, std::shared_ptr<stop_signal> stop,
+             stage_actor next);
 
   void on_exit() override;
   behavior_type make_behavior() override;
@@ -67,6 +69,7 @@ private:
 
   supervisor_actor supervisor_;
   source_actor source_;
+  std::shared_ptr<stop_signal> stop_;
   stage_actor next_;
 
   crew crew_;

@@ -2,11 +2,12 @@
 
 #include "csv_reader.hpp"
 #include "idx_reader.hpp"
+#include "stoppable_input.hpp"
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
-#include <iostream>
 
 namespace pipeline {
 
@@ -25,7 +26,7 @@ bad_record_policy parse_policy(const std::string& option,
 }
 
 bool record_reader::next(std::span<float> to) {
-  for (;;) {
+  while (stop_->raised() == stop_signal::reason::none) {
     try {
       if (!read(to))
         return false;
@@ -40,6 +41,7 @@ bool record_reader::next(std::span<float> to) {
       return true;
     }
   }
+  return false;
 }
 
 bool record_reader::admit(std::span<const float> record) {
@@ -66,16 +68,36 @@ void record_reader::skip(std::uint64_t& counter, const std::string& why) {
     counts_.first_skipped = why;
 }
 
-std::unique_ptr<record_reader> open_records(const std::string& path,
-                                            std::uint64_t repeat, bool header) {
-  if (path == "-")
-    return std::make_unique<csv_reader>(std::cin, "standard input", header);
+namespace {
+
+std::unique_ptr<record_reader> open_idx(const std::string& path,
+                                        std::uint64_t repeat) {
+  // A pipe's first bytes could not be read again.
+  if (!std::filesystem::is_regular_file(path))
+    return nullptr;
   auto file = std::make_unique<std::ifstream>(path, std::ios::binary);
-  if (!*file)
-    throw std::runtime_error{path + ": cannot be opened"};
-  if (idx_reader::accepts(*file))
-    return std::make_unique<idx_reader>(std::move(file), path, repeat);
-  return std::make_unique<csv_reader>(std::move(file), path, header);
+  if (!*file || !idx_reader::accepts(*file))
+    return nullptr;
+  return std::make_unique<idx_reader>(std::move(file), path, repeat);
+}
+
+} // namespace
+
+std::unique_ptr<record_reader> open_records(const std::string& path,
+                                            std::uint64_t repeat, bool header,
+                                            std::shared_ptr<stop_signal> stop) {
+  auto result = open_idx(path, repeat);
+  if (result && header)
+    throw std::runtime_error{path + ": --header: expected CSV, got IDX"};
+  if (!result && repeat != 1)
+    throw std::runtime_error{path
+                             + ": --repeat: expected a file of IDX, got CSV"};
+  if (!result)
+    result = std::make_unique<csv_reader>(
+        std::make_unique<stoppable_input>(path, stop),
+        path == "-" ? "standard input" : path, header);
+  result->set_stop(std::move(stop));
+  return result;
 }
 
 } // namespace pipeline

@@ -1,10 +1,13 @@
 #pragma once
 
+#include "stop_signal.hpp"
+
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 // Where records come from: rows of numbers, all of the same length.
 
@@ -31,7 +34,8 @@ struct record_policies {
   bad_record_policy not_finite = bad_record_policy::refuse;
 };
 
-/// Every record of the input is in exactly one of the first three.
+/// Every record that was read is in exactly one of the first three, but for the
+/// one that was refused.
 struct record_counts {
   std::uint64_t delivered = 0;
   std::uint64_t skipped_malformed = 0;
@@ -59,7 +63,7 @@ public:
   [[nodiscard]] virtual std::int64_t features() const = 0;
 
   /// Reads the next record that the policies let through. Returns false at the
-  /// end.
+  /// end, and once it was stopped.
   /// @throws std::runtime_error for one that they refuse, or if the input
   ///         cannot be read.
   bool next(std::span<float> to);
@@ -70,6 +74,15 @@ public:
 
   void set_policies(const record_policies& policies) {
     policies_ = policies;
+  }
+
+  /// What ends the reading from elsewhere.
+  [[nodiscard]] const std::shared_ptr<stop_signal>& stop() const noexcept {
+    return stop_;
+  }
+
+  void set_stop(std::shared_ptr<stop_signal> stop) {
+    stop_ = std::move(stop);
   }
 
 protected:
@@ -87,14 +100,18 @@ private:
 
   record_policies policies_;
   record_counts counts_;
+  std::shared_ptr<stop_signal> stop_ = std::make_shared<stop_signal>();
 };
 
-/// Opens `path`: IDX by its first bytes, else CSV; `-` is CSV from standard
-/// input.
-/// @param repeat how many times to read a file of IDX.
+/// Opens `path`: IDX by a file's first bytes, else CSV; `-` is CSV from
+/// standard input.
+/// @param repeat how many times to read a file of IDX; 1 for CSV.
 /// @param header whether the first line of CSV is a heading.
-/// @throws std::runtime_error if it cannot be read.
-std::unique_ptr<record_reader> open_records(const std::string& path,
-                                            std::uint64_t repeat, bool header);
+/// @param stop   ends the reading from elsewhere.
+/// @throws std::runtime_error if it cannot be read, or another format has no
+///         such option.
+std::unique_ptr<record_reader> open_records(
+    const std::string& path, std::uint64_t repeat, bool header,
+    std::shared_ptr<stop_signal> stop = std::make_shared<stop_signal>());
 
 } // namespace pipeline

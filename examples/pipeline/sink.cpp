@@ -5,17 +5,24 @@
 namespace pipeline {
 
 sink::sink(caf::actor_config& config, source_actor source,
-           std::shared_ptr<std::ostream> out,
+           std::shared_ptr<stop_signal> stop, std::shared_ptr<std::ostream> out,
            std::shared_ptr<syncnorm::future_writer<shared_totals>> done)
     : sink_actor::base{config},
       source_{std::move(source)},
+      stop_{std::move(stop)},
       out_{std::move(out)},
       done_{std::move(done)} {}
 
 void sink::on_exit() {
   source_ = nullptr;
-  // Tells the one who waits, if the end has not come.
-  done_ = nullptr;
+  if (!done_)
+    return;
+  // The end has not come.
+  totals seen;
+  seen.died = true;
+  seen.fail("a stage has died");
+  seen.records_out = records_;
+  done_->put(std::make_shared<const totals>(std::move(seen)));
 }
 
 sink::behavior_type sink::make_behavior() {
@@ -46,6 +53,7 @@ void sink::fail(const std::string& why) {
     return;
   failure_ = why;
   syncnorm::detail::send(this, source_, stop_atom_v, why);
+  stop_->raise(stop_signal::reason::failed);
 }
 
 void sink::finish(totals x) {
@@ -55,7 +63,8 @@ void sink::finish(totals x) {
     x.fail(failure_);
   x.records_out = records_;
   x.records_lost += lost_;
-  done_->put(std::make_shared<const totals>(std::move(x)));
+  std::exchange(done_, nullptr)
+      ->put(std::make_shared<const totals>(std::move(x)));
 }
 
 } // namespace pipeline

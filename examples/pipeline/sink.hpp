@@ -18,10 +18,12 @@ using shared_totals = std::shared_ptr<const totals>;
 /// it detached: writing blocks its thread.
 class sink : public sink_actor::base {
 public:
+  /// @param stop raised when nothing can be written any more.
   /// @param out  null: only counts.
-  /// @param done told what became of the stream.
+  /// @param done told what became of the stream, or, if a stage has died, what
+  ///             the sink has seen of it.
   sink(caf::actor_config& config, source_actor source,
-       std::shared_ptr<std::ostream> out,
+       std::shared_ptr<stop_signal> stop, std::shared_ptr<std::ostream> out,
        std::shared_ptr<syncnorm::future_writer<shared_totals>> done);
 
   void on_exit() override;
@@ -33,6 +35,7 @@ private:
   void fail(const std::string& why);
 
   source_actor source_;
+  std::shared_ptr<stop_signal> stop_;
   std::shared_ptr<std::ostream> out_;
   std::shared_ptr<syncnorm::future_writer<shared_totals>> done_;
   std::uint64_t batches_ = 0;

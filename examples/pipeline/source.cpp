@@ -66,7 +66,9 @@ batch source::read_batch() {
     totals_.fail(x.what());
   }
   if (records == 0) {
-    finish({});
+    // A stage that has failed says so itself.
+    if (reader_->stop()->raised() != stop_signal::reason::failed)
+      finish({});
     return {};
   }
   return {totals_.batches, {memory.share().samples(0, records)}};

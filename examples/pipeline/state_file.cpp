@@ -48,16 +48,21 @@ T from_word(const std::string& file, const std::string& name,
             const std::string& word) {
   T result{};
   const auto* end = word.c_str() + word.size();
-  const char* stop = nullptr;
+  auto whole = false;
   if constexpr (std::is_integral_v<T>) {
-    stop = std::from_chars(word.c_str(), end, result).ptr;
+    auto [stop, problem] = std::from_chars(word.c_str(), end, result);
+    whole = stop == end && problem == std::errc{};
   } else {
-    char* at = nullptr;
-    result = static_cast<T>(std::strtod(word.c_str(), &at));
-    stop = at;
+    char* stop = nullptr;
+    result = static_cast<T>(std::strtod(word.c_str(), &stop));
+    whole = stop == end;
   }
-  if (stop != end || (std::is_integral_v<T> && result < 0))
-    fail(file, name + ": expected a number, got \"" + word + "\"");
+  auto at_least_0 =
+      std::is_integral_v<T> || name == "running_m2" || name == "running_var";
+  if (!whole || (at_least_0 && result < 0))
+    fail(file, name + ": expected a number"
+                   + (at_least_0 ? " of 0 or more" : "") + ", got \"" + word
+                   + "\"");
   return result;
 }
 

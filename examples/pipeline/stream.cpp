@@ -4,8 +4,6 @@
 #include "score.hpp"
 #include "sink.hpp"
 
-#include <syncnorm/errors.hpp>
-
 #include <utility>
 
 namespace pipeline {
@@ -17,25 +15,31 @@ totals run_stream(caf::actor_system& system,
                   std::shared_ptr<std::ostream> scores) {
   auto done = std::make_shared<syncnorm::future_result<shared_totals>>();
   auto writer = std::make_shared<syncnorm::future_writer<shared_totals>>(done);
+  auto stop = reader->stop();
   // begin: spawn
-  auto first = system.spawn<source, caf::detached>(std::move(reader), options);
-  auto last = system.spawn<sink, caf::detached>(first, std::move(scores),
+  auto first = system.spawn<source, caf::detached>(reader, options);
+  auto last = system.spawn<sink, caf::detached>(first, stop, std::move(scores),
                                                 std::move(writer));
   auto behind = system.spawn<score>(last);
   auto keeper =
       system.spawn<supervisor, caf::detached>(std::move(owned), state_file);
-  auto scatter = system.spawn<normalizer>(keeper, first, behind);
+  auto scatter = system.spawn<normalizer>(keeper, first, stop, behind);
   syncnorm::detail::anon_send(first, start_atom_v,
                               caf::actor_cast<caf::actor>(scatter));
   auto result = done->get();
   // end: spawn
-  // They are linked: one that ends like this takes the others with it.
+  // They are linked: one that ends like this takes the others with it. The
+  // source may wait for input.
   caf::anon_send_exit(scatter, caf::exit_reason::user_shutdown);
-  if (result)
-    return **result;
-  totals failed;
-  failed.fail("a stage has died: " + syncnorm::describe(result.error()));
-  return failed;
+  stop->raise(stop_signal::reason::failed);
+  auto end = **result;
+  if (end.died) {
+    caf::scoped_actor self{system};
+    self->wait_for(first);
+    end.records = reader->counts();
+    end.records_lost = end.records.delivered - end.records_out;
+  }
+  return end;
 }
 
 } // namespace pipeline

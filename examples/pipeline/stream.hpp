@@ -13,7 +13,8 @@ namespace pipeline {
 /// @param owned      the slaves to be.
 /// @param state_file where the statistics are saved at the end; empty: nowhere.
 /// @param scores     where the scores are written; null: nowhere.
-/// @returns what became of the stream; `failure` says if it ended early.
+/// @returns what became of the stream; `failure` says if it ended early. The
+///          reader's `stop` ends it.
 totals run_stream(caf::actor_system& system,
                   std::shared_ptr<record_reader> reader,
                   const source_options& options, stages owned,

@@ -118,6 +118,10 @@ using batch_norm_slave_actor = detail::typed_actor<
     /// another number of elements.
     caf::result<void>(write_state_atom, std::string, double_array),
 
+    /// From anybody: what the copies' master has counted since it was spawned,
+    /// or, behind a relay, the relay. Nothing for a copy that is alone.
+    caf::result<sync_metrics>(get_metrics_atom),
+
     /// From a stage that cannot do its part, with the reason: the next round
     /// fails with `participant_failed` for the other copies.
     caf::result<void>(give_up_atom, std::string)>;

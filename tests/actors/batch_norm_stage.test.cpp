@@ -291,6 +291,31 @@ TEST_CASE_FIXTURE(layer_fixture, "one copy needs no master, and evaluation no "
   });
 }
 
+TEST_CASE_FIXTURE(layer_fixture, "a slave actor tells what its master has "
+                                 "counted") {
+  client c{system};
+  auto rounds_of = [&](const batch_norm_stage& stage) {
+    std::uint64_t result = 0;
+    c.ask(stage, get_metrics_atom_v)
+        .receive([&](const sync_metrics& x) { result = x.rounds; },
+                 [](const caf::error& e) { FAIL(describe(e)); });
+    return result;
+  };
+  auto two = make_stages(system, float64_options, 2);
+  execute_replication_callbacks(two);
+  std::mt19937 random{1};
+  auto x = make_tensor(float64_options, 3, random);
+  auto first = c.forward(*two[0], x);
+  auto second = c.forward(*two[1], x);
+  std::ignore = c.await_forward(std::move(first));
+  std::ignore = c.await_forward(std::move(second));
+  CHECK(rounds_of(*two[0]) == 1);
+  CHECK(rounds_of(*two[1]) == 1);
+  auto alone = make_stages(system, float64_options, 1);
+  execute_replication_callbacks(alone);
+  CHECK(rounds_of(*alone[0]) == 0);
+}
+
 TEST_CASE_FIXTURE(layer_fixture, "a slave actor's state is read and written by "
                                  "messages, and comes back on release") {
   auto net = make_stages(system, float64_options, 1);

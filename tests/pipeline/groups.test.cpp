@@ -66,6 +66,7 @@ public:
             -> caf::result<syncnorm::double_array> { return refuse("read"); },
         [](syncnorm::write_state_atom, const std::string&,
            const syncnorm::double_array&) {},
+        [](syncnorm::get_metrics_atom) { return syncnorm::sync_metrics{}; },
         [](syncnorm::give_up_atom, const std::string&) {},
     };
   }
@@ -169,7 +170,8 @@ seen scatter(caf::actor_system& system, std::size_t together,
   auto keeper = system.spawn<late_supervisor>(later);
   auto last =
       system.spawn<last_stage>(behind, std::make_shared<seen_writer>(done));
-  auto stage = system.spawn<normalizer>(keeper, first, last);
+  auto stage = system.spawn<normalizer>(keeper, first,
+                                        std::make_shared<stop_signal>(), last);
   for (std::uint64_t k = 0; k < batches; ++k)
     syncnorm::detail::anon_send(stage, batch_atom_v, make_batch(k));
   syncnorm::detail::anon_send(stage, end_atom_v, totals{});

@@ -6,6 +6,7 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -66,13 +67,54 @@ TEST_CASE("CSV: text where a number belongs, and another number of features, "
   CHECK(got.counts.delivered == 1);
   CHECK(read_csv("1,2\n,4\n").failure
         == "in.csv, line 2, column 1: expected a number, got \"\"");
-  CHECK(read_csv("1,1e99\n").failure
+  CHECK(read_csv("1,1e99\n2,3\n").failure
         == "in.csv, line 1, column 2: expected a number, got \"1e99\"");
   CHECK(read_csv("1,2\n\n3,4,5\n").failure
-        == "in.csv, line 3: expected 2 features, got 3");
+        == "in.csv, line 3, column 3: expected 2 features, got 3");
   CHECK(read_csv("1,2\n3\n").failure
-        == "in.csv, line 2: expected 2 features, got 1");
+        == "in.csv, line 2, column 2: expected 2 features, got 1");
   CHECK_THROWS_WITH(read_csv("\n"), "in.csv: expected records, found none");
+  CHECK_THROWS_WITH(read_csv("1,x\n"),
+                    "in.csv, line 1, column 2: expected a number, got \"x\"");
+}
+
+TEST_CASE("CSV: a number may have a plus, and the file a byte order mark") {
+  auto got = read_csv("\xEF\xBB\xBF+1,2\n-3,+.5\n");
+  CHECK(got.failure.empty());
+  CHECK(got.records == rows{{1, 2}, {-3, 0.5F}});
+  CHECK(!read_csv("1,2\n+-3,4\n").failure.empty());
+}
+
+TEST_CASE("CSV: lines before the first record do not say how many features "
+          "there are") {
+  auto got = read_csv("begin\nx,y\n1,2,3\n4,5,6\n", skip_all);
+  CHECK(got.failure.empty());
+  CHECK(got.records == rows{{1, 2, 3}, {4, 5, 6}});
+  CHECK(got.counts.skipped_malformed == 2);
+  CHECK(got.counts.first_skipped
+        == "in.csv, line 1, column 1: expected a number, got \"begin\"");
+}
+
+TEST_CASE("a reader that was stopped has no more records") {
+  csv_reader reader{std::make_unique<std::istringstream>("1\n2\n3\n"), "in.csv",
+                    false};
+  std::array<float, 1> row{};
+  CHECK(reader.next(row));
+  reader.stop()->raise(stop_signal::reason::asked);
+  CHECK(!reader.next(row));
+  // The first reason stays.
+  reader.stop()->raise(stop_signal::reason::failed);
+  CHECK(reader.stop()->raised() == stop_signal::reason::asked);
+}
+
+TEST_CASE("options that the input's format has no use for are refused") {
+  scratch_file input{"input"};
+  std::ofstream{input.name} << "1,2\n";
+  CHECK_THROWS_WITH(
+      open_records(input.name, 2, false),
+      (input.name + ": --repeat: expected a file of IDX, got CSV").c_str());
+  CHECK_THROWS_WITH(open_records(digits, 1, true),
+                    (digits + ": --header: expected CSV, got IDX").c_str());
 }
 
 TEST_CASE("records that are skipped are counted by what is wrong with them") {
@@ -194,6 +236,21 @@ TEST_CASE("a damaged file of statistics is refused, wherever it is cut, and "
   std::ofstream{file.name} << text.substr(0, at) << "oops"
                            << text.substr(text.find_first_of(" \n", at));
   CHECK_THROWS_AS(load_state(file.name, replica), std::runtime_error);
+  auto with = [&](const std::string& name, const std::string& word) {
+    auto line = text.find(name);
+    auto first = text.find(' ', text.find(' ', line) + 1) + 1;
+    auto damaged = text;
+    damaged.replace(first, text.find_first_of(" \n", first) - first, word);
+    std::ofstream{file.name} << damaged;
+    CHECK_THROWS_WITH(load_state(file.name, replica),
+                      (file.name + ": " + name
+                       + ": expected a number of 0 or more, got \"" + word
+                       + "\"")
+                          .c_str());
+  };
+  with("num_elements_tracked", "99999999999999999999");
+  with("num_elements_tracked", "-1");
+  with("running_m2", "-0x1p-3");
   CHECK(state_of(replica) == before);
   CHECK_THROWS_AS(save_state("/nowhere/state", replica), std::runtime_error);
 }

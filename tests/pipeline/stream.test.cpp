@@ -9,8 +9,10 @@
 #include <syncnorm/future_result.hpp>
 
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <functional>
@@ -197,7 +199,8 @@ collected run(caf::actor_system& system, const run_options& options,
         std::move(owned), options.training ? options.state_file : "");
   auto behind =
       system.spawn<collector>(first, keeper, options.behind, std::move(writer));
-  auto scatter = system.spawn<normalizer>(keeper, first, behind);
+  auto scatter =
+      system.spawn<normalizer>(keeper, first, reader->stop(), behind);
   syncnorm::detail::anon_send(first, start_atom_v,
                               caf::actor_cast<caf::actor>(scatter));
   auto result = done->get();
@@ -392,8 +395,12 @@ public:
 
 protected:
   int_type overflow(int_type c) override {
+    on_write();
     return room_-- > 0 ? c : traits_type::eof();
   }
+
+public:
+  std::function<void()> on_write = [] {};
 
 private:
   int room_;
@@ -459,7 +466,75 @@ TEST_CASE_FIXTURE(pipeline_fixture, "a stage that dies ends the stream for the "
   auto out = std::make_shared<full_stream>(100);
   out->exceptions(std::ios::badbit); // the sink's handler throws
   auto got = run_whole(system, open_records(digits, 1, false), out);
-  CHECK(got.failure.find("a stage has died") == 0);
+  CHECK(got.failure == "a stage has died");
+  CHECK(got.records.delivered > 0);
+  CHECK(got.records_out + got.records_lost == got.records.delivered);
+}
+
+namespace {
+
+/// CSV from a pipe that stays open.
+struct live_input {
+  live_input() {
+    REQUIRE(::pipe(ends.data()) == 0);
+  }
+
+  ~live_input() {
+    ::close(ends[0]);
+    ::close(ends[1]);
+  }
+
+  std::shared_ptr<record_reader> reader(const std::string& text) {
+    REQUIRE(::write(ends[1], text.data(), text.size())
+            == static_cast<ssize_t>(text.size()));
+    return open_records("/dev/fd/" + std::to_string(ends[0]), 1, false);
+  }
+
+  std::array<int, 2> ends{};
+};
+
+/// Asks for the end of the stream when something is written.
+struct impatient_stream : full_stream {
+  explicit impatient_stream(std::shared_ptr<stop_signal> to)
+      : full_stream{1 << 20} {
+    disk.on_write = [to = std::move(to)] {
+      to->raise(stop_signal::reason::asked);
+    };
+  }
+};
+
+constexpr auto six_records = "1,2\n3,5\n4,4\n5,8\n6,0\n7,1\n";
+
+} // namespace
+
+TEST_CASE_FIXTURE(pipeline_fixture, "a source that waits for input ends when "
+                                    "the sink has failed or died") {
+  for (bool dies : {false, true}) {
+    live_input input;
+    auto out = std::make_shared<full_stream>(0);
+    if (dies)
+      out->exceptions(std::ios::badbit);
+    auto got = run_whole(system, input.reader(six_records), out);
+    CHECK(got.failure
+          == (dies ? "a stage has died" : "the scores cannot be written"));
+    CHECK(got.records_lost == got.records.delivered);
+  }
+}
+
+TEST_CASE_FIXTURE(pipeline_fixture, "a stream that is asked to stop, also "
+                                    "while it waits for input, ends well "
+                                    "behind what was read, and is saved") {
+  live_input input;
+  scratch_file state{"state"};
+  auto reader = input.reader(six_records);
+  auto got =
+      run_whole(system, reader,
+                std::make_shared<impatient_stream>(reader->stop()), state.name);
+  CHECK(got.failure.empty());
+  CHECK(got.records_out == 6);
+  CHECK(got.records_lost == 0);
+  CHECK(content(state.name).find("num_elements_tracked 1 6\n")
+        != std::string::npos);
 }
 
 TEST_CASE_FIXTURE(pipeline_fixture, "a bad record ends the stream behind those "

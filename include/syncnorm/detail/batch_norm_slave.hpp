@@ -146,6 +146,7 @@ private:
   void when_done(stream_work work, on_end then);
   void work_ended(std::uint64_t ticket, const caf::error& reason);
 
+  caf::result<sync_metrics> metrics();
   void give_up(const std::string& why);
 
   caf::result<double_array> read_state(const std::string& name);

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <atomic>
+
+namespace pipeline {
+
+/// Ends the stream from outside of the source, also while that waits for input.
+class stop_signal {
+public:
+  enum class reason : int {
+    none,
+    /// Somebody has seen enough: what was read goes out, and the stream ends
+    /// well.
+    asked,
+    /// A stage has failed, and tells the source why.
+    failed,
+  };
+
+  /// @throws std::runtime_error if the system has no more descriptors.
+  stop_signal();
+  stop_signal(const stop_signal&) = delete;
+  stop_signal& operator=(const stop_signal&) = delete;
+  ~stop_signal();
+
+  /// The first reason stays. Also for handlers of signals.
+  void raise(reason why) noexcept;
+
+  [[nodiscard]] reason raised() const noexcept;
+
+  /// Waits until there is something to read from `descriptor`, its end
+  /// included. Returns false once it is raised.
+  [[nodiscard]] bool wait_for(int descriptor) const;
+
+private:
+  int event_;
+  std::atomic<int> why_ = 0;
+};
+
+} // namespace pipeline

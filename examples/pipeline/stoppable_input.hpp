@@ -1,0 +1,40 @@
+#pragma once
+
+#include "stop_signal.hpp"
+
+#include <array>
+#include <istream>
+#include <memory>
+#include <streambuf>
+#include <string>
+
+namespace pipeline {
+
+/// What comes from a file, a pipe or a terminal. Raising `stop` ends it, also
+/// while a reader waits for more.
+class stoppable_input : public std::istream {
+public:
+  /// @param path a file's, or `-` for standard input.
+  /// @throws std::runtime_error if it cannot be opened.
+  stoppable_input(const std::string& path,
+                  std::shared_ptr<const stop_signal> stop);
+
+private:
+  class buffer : public std::streambuf {
+  public:
+    buffer(int descriptor, std::shared_ptr<const stop_signal> stop);
+    ~buffer() override;
+
+  protected:
+    int_type underflow() override;
+
+  private:
+    int descriptor_;
+    std::shared_ptr<const stop_signal> stop_;
+    std::array<char, 65536> bytes_;
+  };
+
+  buffer buffer_;
+};
+
+} // namespace pipeline

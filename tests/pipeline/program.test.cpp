@@ -1,0 +1,118 @@
+#include "tests/pipeline/support.hpp"
+
+#include <doctest/doctest.h>
+
+#include <sys/wait.h>
+
+#include <array>
+#include <cstdio>
+
+using namespace pipeline::test;
+
+namespace {
+
+struct outcome {
+  int code = -1;
+  /// Of both streams.
+  std::string output;
+
+  [[nodiscard]] bool says(const std::string& text) const {
+    return output.find(text) != std::string::npos;
+  }
+};
+
+/// Runs the program with a shell's line of arguments.
+outcome run(const std::string& arguments) {
+  auto* pipe =
+      ::popen((SYNCNORM_PIPELINE " " + arguments + " 2>&1").c_str(), "r");
+  REQUIRE(pipe != nullptr);
+  outcome result;
+  std::array<char, 4096> bytes{};
+  while (auto n = std::fread(bytes.data(), 1, bytes.size(), pipe))
+    result.output.append(bytes.data(), n);
+  result.code = WEXITSTATUS(::pclose(pipe));
+  INFO(arguments);
+  INFO(result.output);
+  CHECK(result.code >= 0);
+  return result;
+}
+
+/// A file of CSV, and the arguments to read it in batches of two.
+struct csv_file : scratch_file {
+  explicit csv_file(const std::string& text) : scratch_file{"records"} {
+    std::ofstream{name} << text;
+    arguments = "--batch=2 --input=" + name + " ";
+  }
+
+  std::string arguments;
+};
+
+void check_refused(const std::string& arguments, const std::string& text) {
+  auto got = run(arguments);
+  INFO(got.output);
+  CHECK(got.code == 1);
+  CHECK(got.says(text));
+}
+
+} // namespace
+
+TEST_CASE("the mode says what a batch is normalized with, and what is saved") {
+  csv_file input{"0\n2\n10\n14\n"};
+  scratch_file state{"state"}, scores{"scores"};
+  auto with = input.arguments + "--output=" + scores.name
+              + " --state=" + state.name + " --mode=";
+  // Each batch by itself: one deviation from its mean, the score of each.
+  CHECK(run(with + "training").code == 0);
+  CHECK(content(scores.name).substr(0, 2) == "0,");
+  CHECK(content(scores.name)
+        == "0,0.999995\n1,0.999995\n2,0.999999\n3,0.999999\n");
+  CHECK(content(state.name).find("running_var") != std::string::npos);
+  auto learned = content(state.name);
+  CHECK(run(with + "evaluation").code == 0);
+  CHECK(content(state.name) == learned);
+  CHECK(run("--mode=online " + input.arguments + "--output=" + scores.name).code
+        == 0);
+  // The second batch by all four: mean 6.5, variance 32.75.
+  CHECK(content(scores.name)
+        == "0,0.999995\n1,0.999995\n2,0.611593\n3,1.31056\n");
+}
+
+TEST_CASE("what to do with bad records is an option of the program") {
+  csv_file input{"1,2\n3,x\n5,nan\n7,8\n"};
+  check_refused(input.arguments, "line 2, column 2: expected a number");
+  check_refused(input.arguments + "--bad-records=skip",
+                "line 3, column 2: expected a finite number");
+  auto got = run(input.arguments + "--bad-records=skip --nan=skip");
+  CHECK(got.code == 0);
+  CHECK(got.says("2 read, 2 scored, 0 lost, 1 malformed and 1 not finite "
+                 "skipped"));
+  got = run(input.arguments + "--bad-records=skip --nan=pass");
+  CHECK(got.code == 0);
+  CHECK(got.says("1 not finite passed on"));
+}
+
+TEST_CASE("options that make no sense are refused, and nothing is written") {
+  csv_file input{"1,2\n3,4\n"};
+  scratch_file scores{"scores"}, state{"state"};
+  std::ofstream{scores.name} << "of the run before";
+  std::ofstream{state.name} << "no state";
+  auto with = input.arguments + "--output=" + scores.name + " ";
+  check_refused(with + "--state=" + state.name, "expected a saved state");
+  check_refused(with + "--devices=cuda:0", "--devices: expected CPUs");
+  check_refused(with + "--in-flight=0", "expected 1 or more");
+  check_refused(with + "--repeat=2", "--repeat: expected a file of IDX");
+  check_refused(with + "--mode=guess", "--mode: expected");
+  check_refused(with + "--mode=evaluation", "expected --state");
+  check_refused(with + "--nan=drop", "--nan: expected");
+  check_refused(with + "--syncnorm.deadline=-1s", "syncnorm.deadline");
+  check_refused(with + "more", "unknown argument \"more\"");
+  check_refused("", "--input: expected a file");
+  CHECK(content(scores.name) == "of the run before");
+}
+
+TEST_CASE("a heading is left out, and images are read as often as asked") {
+  csv_file input{"a,b\n1,2\n3,4\n"};
+  CHECK(run(input.arguments + "--header").says("2 read, 2 scored"));
+  CHECK(run("--input=" + digits + " --repeat=2 --in-flight=3")
+            .says("720 read, 720 scored"));
+}
