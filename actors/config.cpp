@@ -41,8 +41,10 @@ constexpr std::array<std::string_view, 4> option_names{
 
 void read_deadline(const caf::config_value& value, caf::timespan& out) {
   const auto* deadline = caf::get_if<caf::timespan>(&value);
-  if (deadline == nullptr || deadline->count() <= 0)
-    refuse("deadline", "a duration longer than zero, such as 30s", value);
+  if (deadline == nullptr || deadline->count() <= 0 || *deadline > max_deadline)
+    refuse("deadline",
+           "a duration longer than zero, and of a year at most, such as 30s",
+           value);
   out = *deadline;
 }
 

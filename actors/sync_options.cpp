@@ -16,6 +16,13 @@ void sync_options::validate() const {
                 fmt::format("sync_options of layer {}: the deadline must be "
                             "longer than zero, got {} ns",
                             layer, deadline->count())};
+  if (deadline && *deadline > max_deadline)
+    throw error{
+        errc::invalid_argument,
+        fmt::format("sync_options of layer {}: the deadline must be a "
+                    "year or less, got {}",
+                    layer,
+                    std::chrono::duration_cast<std::chrono::hours>(*deadline))};
   if (fan_in && *fan_in < 2)
     throw error{errc::invalid_argument,
                 fmt::format("sync_options of layer {}: the fan-in must be 2 or "

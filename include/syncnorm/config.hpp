@@ -29,7 +29,8 @@ enum class log_level : std::uint8_t {
 /// What masters take where their own options leave it open: the group
 /// `syncnorm` of an application's configuration file and command line.
 struct sync_defaults {
-  /// Option `syncnorm.deadline`: a duration longer than zero, such as `30s`.
+  /// Option `syncnorm.deadline`: a duration longer than zero, and of a year at
+  /// most, such as `30s`.
   caf::timespan deadline = std::chrono::seconds{60};
   /// Option `syncnorm.failure-policy`: `fail-round` or
   /// `continue-with-survivors`. Layers fail the round whatever it says: a copy

@@ -6,7 +6,10 @@
 #include "syncnorm/detail/pipe_agent.hpp"
 #include "syncnorm/detail/request_master.hpp"
 #include "syncnorm/detail/thread_link.hpp"
+#include "syncnorm/sync_options.hpp"
 
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -66,9 +69,9 @@ public:
   /// round's deadline.
   template <class Self>
   auto run_slave(Self&& self, In message) {
-    return detail::request_master(
-        self, ticket_.deadline + std::chrono::seconds{1}, master_, identifier(),
-        run_slave_atom_v, next_tag(), std::move(message));
+    return detail::request_master(self, patience(), master_, identifier(),
+                                  run_slave_atom_v, next_tag(),
+                                  std::move(message));
   }
 
   /// Sends `message` into the next round and returns the future of the reply,
@@ -109,9 +112,7 @@ public:
   await_reply(std::optional<caf::timespan> timeout = std::nullopt) {
     if (!agent_)
       return link_->result->get();
-    return link_->wait(
-        agent_->actor(),
-        timeout.value_or(ticket_.deadline + std::chrono::seconds{1}));
+    return link_->wait(agent_->actor(), timeout.value_or(patience()));
   }
 
   /// Tells the master that this slave cannot do its part of the next round: the
@@ -130,6 +131,12 @@ public:
   }
 
 private:
+  /// For an answer. The ticket may come from another node.
+  [[nodiscard]] caf::timespan patience() const noexcept {
+    return std::clamp(ticket_.deadline, caf::timespan{0}, max_deadline)
+           + std::chrono::seconds{1};
+  }
+
   round_tag next_tag() noexcept {
     auto tag = ticket_.first;
     ++ticket_.first.round;

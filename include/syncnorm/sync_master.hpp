@@ -57,7 +57,7 @@ spawn_sync_master(caf::actor_system& system, sync_options options,
 ///                 `request_timeout`. One whose node is lost is `master_down`.
 template <class Self, class Master>
 auto register_slave(Self&& self, const Master& master, std::int64_t identifier,
-                    caf::timespan patience = std::chrono::minutes{1}) {
+                    caf::timespan patience = detail::registration_time) {
   return detail::request_master(self, patience, master, identifier,
                                 register_slave_atom_v, identifier);
 }
@@ -94,7 +94,7 @@ auto run_master(Self&& self, const Master& master, In message,
 /// @param patience as for `register_slave`.
 template <class Self, class Master>
 auto read_metrics(Self&& self, const Master& master,
-                  caf::timespan patience = std::chrono::minutes{1}) {
+                  caf::timespan patience = detail::registration_time) {
   return detail::request_master(self, patience, master, detail::no_replica,
                                 get_metrics_atom_v);
 }

@@ -2,6 +2,7 @@
 
 #include "syncnorm/detail/caf_compat.hpp"
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -42,6 +43,9 @@ enum class failure_policy : std::uint8_t {
   continue_with_survivors = 1,
 };
 
+/// The longest deadline of a round.
+inline constexpr caf::timespan max_deadline = std::chrono::hours{24 * 365};
+
 /// What a master is spawned with. What is left open, the system's configuration
 /// decides: see `sync_defaults`.
 struct sync_options {
@@ -59,7 +63,7 @@ struct sync_options {
   std::optional<std::int64_t> fan_in = std::nullopt;
 
   /// @throws error `invalid_argument` for an empty layer name, a deadline of
-  ///         zero or less, or a fan-in below 2.
+  ///         zero or less or above `max_deadline`, or a fan-in below 2.
   void validate() const;
 };
 

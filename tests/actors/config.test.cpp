@@ -84,7 +84,8 @@ TEST_CASE_FIXTURE(fixture,
   // The two lines of CAF write the unit differently.
   CHECK(refusal(app_config{{"--syncnorm.deadline=0s"}})
             .find("configuration: syncnorm.deadline: expected a duration "
-                  "longer than zero, such as 30s, got 0")
+                  "longer than zero, and of a year at most, such as 30s, "
+                  "got 0")
         != std::string::npos);
   CHECK(refusal(app_config{{"--syncnorm.failure-policy=retry"}})
             .find("syncnorm.failure-policy: expected one of fail-round, "
@@ -116,7 +117,7 @@ TEST_CASE_FIXTURE(fixture, "a value of another type is refused, also where the "
   caf::put(cfg.content, "syncnorm.deadline", true);
   CHECK(refusal(cfg)
         == "configuration: syncnorm.deadline: expected a duration longer than "
-           "zero, such as 30s, got true");
+           "zero, and of a year at most, such as 30s, got true");
 }
 
 TEST_CASE_FIXTURE(fixture, "a master takes from the configuration what its "

@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -24,9 +26,16 @@ std::vector<bytes> good_messages(caf::actor_system& system) {
   message.count = 3;
   message.values = {1, 2, 3, 4, 5, 6, 7, 8};
   message.update.running = {0, 0, 1, 1};
+  message.call = 7;
   message.more.push_back(5);
+  sync_metrics metrics;
+  metrics.layer = "bn";
+  metrics.rounds = 5;
+  metrics.failures.push_back({errc::stale, 2});
   tensor_memory memory{make_layout(dtype::float32, std::array{2L, 3L, 4L},
                                    memory_format::channels_first)};
+  std::ranges::fill(
+      std::span{static_cast<float*>(memory.view().data()), 2 * 3 * 4}, 0.5F);
   std::vector<bytes> bodies{
       detail::serialize(float_array{1, 2, 3}),
       detail::serialize(double_array{1, 2, 3}),
@@ -43,6 +52,7 @@ std::vector<bytes> good_messages(caf::actor_system& system) {
                         &system),
       detail::serialize(make_error(errc::stale, "a text"), &system),
       detail::serialize(shared_tensors{{memory.share(), memory.share()}}),
+      detail::serialize(metrics),
   };
   for (std::size_t i = 0; i < bodies.size(); ++i)
     bodies[i].insert(bodies[i].begin(), std::byte(i));
@@ -92,6 +102,27 @@ TEST_CASE_FIXTURE(system_fixture, "a relay's parts are read whole, and "
       std::span<const std::byte>{messages[10]}.subspan(1), reason, &system));
   CHECK(describe(reason) == "stale: a text");
 }
+
+#if SYNCNORM_CAF_LEGACY
+// As the fuzzer's CAF writes them.
+TEST_CASE_FIXTURE(system_fixture,
+                  "the corpus has a good message of each kind") {
+  auto messages = good_messages(system);
+  for (std::size_t i = 0; i < messages.size(); ++i) {
+    auto name = SYNCNORM_FUZZ_CORPUS "/kind_" + std::to_string(i);
+    if (std::getenv("SYNCNORM_WRITE_CORPUS") != nullptr)
+      std::ofstream{name, std::ios::binary}.write(
+          reinterpret_cast<const char*>(messages[i].data()),
+          static_cast<std::streamsize>(messages[i].size()));
+    std::ifstream in{name, std::ios::binary};
+    std::string text{std::istreambuf_iterator<char>{in}, {}};
+    auto saved = std::as_bytes(std::span{text});
+    CHECK_MESSAGE(std::ranges::equal(saved, messages[i]), name,
+                  " is another message; SYNCNORM_WRITE_CORPUS=1 writes "
+                  "it anew");
+  }
+}
+#endif
 
 TEST_CASE_FIXTURE(system_fixture, "every input of the corpus is read or "
                                   "refused") {

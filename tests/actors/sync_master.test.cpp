@@ -143,6 +143,10 @@ TEST_CASE_FIXTURE(system_fixture,
            "got 0 ns");
   CHECK(code_of_spawn({.layer = "bn7", .deadline = caf::timespan{-5}}, add_up)
         != "");
+  CHECK(
+      code_of_spawn({.layer = "bn7", .deadline = caf::timespan::max()}, add_up)
+      == "sync_options of layer bn7: the deadline must be a year or less, "
+         "got 2562047h");
 }
 
 TEST_CASE_FIXTURE(system_fixture,

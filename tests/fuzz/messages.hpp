@@ -62,6 +62,7 @@ inline bool read(std::span<const std::byte> bytes, caf::actor_system& system) {
       read_parts,
       read_reason,
       read_as<shared_tensors>,
+      read_as<sync_metrics>,
   };
   if (bytes.empty())
     return true;

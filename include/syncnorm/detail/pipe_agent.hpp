@@ -1,7 +1,7 @@
 #pragma once
 
 #include "syncnorm/actors.hpp"
-#include "syncnorm/detail/answer_if_lost.hpp"
+#include "syncnorm/detail/request_master.hpp"
 #include "syncnorm/detail/thread_link.hpp"
 
 #include <cstdint>
@@ -47,7 +47,8 @@ public:
 private:
   void enlist(std::int64_t identifier, reply_slot& slot) {
     answer_if_lost(this, master_, identifier);
-    settle(detail::request(this, master_, register_slave_atom_v, identifier),
+    settle(detail::request_within(this, registration_time, master_,
+                                  register_slave_atom_v, identifier),
            identifier, writer_of<slave_ticket>(std::move(slot)));
   }
 

@@ -2,10 +2,14 @@
 
 #include "syncnorm/detail/answer_if_lost.hpp"
 
+#include <chrono>
 #include <cstdint>
 #include <utility>
 
 namespace syncnorm::detail {
+
+/// How long a registration may take, unless somebody says otherwise.
+inline constexpr caf::timespan registration_time = std::chrono::minutes{1};
 
 /// Asks a master for the replica of that identifier, which owes an answer by
 /// its own deadline. One on another node may be lost, and cannot: then it is

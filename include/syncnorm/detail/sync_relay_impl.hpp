@@ -1,8 +1,10 @@
 #pragma once
 
+#include "syncnorm/detail/request_master.hpp"
 #include "syncnorm/detail/round_keeper.hpp"
 #include "syncnorm/merge_tree.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -64,8 +66,8 @@ private:
     if (std::exchange(joining_, true))
       return;
     this->watch(caf::actor_cast<caf::actor>(parent_));
-    detail::request(this, parent_, register_relay_atom_v, me_.identifier,
-                    me_.count)
+    detail::request_within(this, registration_time, parent_,
+                           register_relay_atom_v, me_.identifier, me_.count)
         .then([this](slave_ticket& ticket) { on_ticket(ticket); },
               [this](caf::error& reason) {
                 joining_ = false;
@@ -79,7 +81,9 @@ private:
   void on_ticket(const slave_ticket& ticket) {
     joining_ = false;
     upstream_ = ticket.first;
-    this->deadline_ = ticket.deadline;
+    // The parent may be another node's.
+    this->deadline_ =
+        std::clamp(ticket.deadline, caf::timespan{0}, max_deadline);
     this->policy_ = ticket.survivors ? failure_policy::continue_with_survivors
                                      : failure_policy::fail_round;
     if (ticket.first.layer != this->layer_) {
