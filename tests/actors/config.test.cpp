@@ -1,9 +1,12 @@
 #include "syncnorm/config.hpp"
 #include "syncnorm/batch_norm_participant.hpp"
+#include "syncnorm/batch_norm_stage.hpp"
 #include "tests/actors/collective.hpp"
 
 #include <doctest/doctest.h>
 
+#include <array>
+#include <memory>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -149,6 +152,43 @@ TEST_CASE_FIXTURE(fixture, "the configured policy decides what a death does") {
   };
   CHECK(survivors("continue-with-survivors") == 11.0);
   CHECK(survivors("fail-round") == std::nullopt);
+}
+
+namespace {
+
+using stages = std::vector<std::unique_ptr<batch_norm_stage>>;
+
+stages make_stages(caf::actor_system& system, std::size_t count) {
+  stages result;
+  for (std::size_t r = 0; r < count; ++r)
+    result.push_back(std::make_unique<batch_norm_stage>(
+        system, batch_norm_options{.name = "bn1", .channels = 1}));
+  execute_replication_callbacks(result);
+  return result;
+}
+
+} // namespace
+
+TEST_CASE_FIXTURE(fixture, "slave actors have the configured deadline and "
+                           "fan-in") {
+  app_config cfg{{"--syncnorm.deadline=1ms", "--syncnorm.fan-in=2"}};
+  caf::actor_system system{cfg};
+  caf::scoped_actor self{system};
+  auto eight = make_stages(system, 8);
+  detail::request(self, eight[0]->slave(), get_metrics_atom_v)
+      // Its owner and two relays, not eight copies.
+      .receive([](const sync_metrics& x) { CHECK(x.participants == 3); },
+               [](const caf::error& e) { FAIL(describe(e)); });
+  release_replicas(eight);
+  auto two = make_stages(system, 2);
+  tensor_memory x{make_layout(dtype::float32, std::array{2L, 1L})};
+  // The other one is not asked.
+  detail::request(self, two[0]->slave(), forward_atom_v, x.share())
+      .receive([](const shared_tensor&, std::uint64_t) { FAIL("an answer"); },
+               [](const caf::error& e) {
+                 CHECK(code_of(e) == errc::deadline_exceeded);
+               });
+  release_replicas(two);
 }
 
 TEST_CASE_FIXTURE(fixture, "a bad configuration is thrown where a master is "

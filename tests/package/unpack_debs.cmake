@@ -17,7 +17,8 @@ set(kernels_lacks sync_master "nn/" libsyncnorm_actors)
 string(REGEX MATCH "^[0-9]+" caf_major "${CAF_VERSION}")
 set(actors_package libsyncnorm-dev)
 set(actors_depends "libsyncnorm-kernels-dev \\(= ${VERSION}\\)"
-                   "libcaf-dev \\(>= ${caf_major}" "libcaf-dev \\(<< ")
+                   "libcaf-dev \\(>= ${caf_major}" "libcaf-dev \\(<< "
+                   "libfmt-dev" "libssl-dev")
 set(actors_holds
     usr/include/syncnorm/actors.hpp usr/include/syncnorm/sync_master.hpp
     "usr/lib/.*libsyncnorm_actors\\."
