@@ -51,7 +51,8 @@ std::uint64_t sum(const std::vector<std::uint64_t>& xs) {
   return std::accumulate(xs.begin(), xs.end(), std::uint64_t{0});
 }
 
-/// What CAF's logger writes into a file while `use(system)` runs.
+/// What CAF's logger writes into a file while `use(system)` runs: component and
+/// message, a line each.
 template <class Use>
 std::string logged(const std::string& level, Use use) {
   auto folder = std::filesystem::temp_directory_path() / "syncnorm-XXXXXX";
@@ -63,10 +64,13 @@ std::string logged(const std::string& level, Use use) {
     std::istringstream settings{
         "syncnorm { log-level = \"" + level + "\" }\n"
         + (SYNCNORM_CAF_LEGACY
-               ? "logger { file-verbosity = 'debug', file-name = \"" + file
-                     + "\" }\n"
-               : "caf { logger { file { verbosity = \"debug\", path = \"" + file
-                     + "\" } } }\n")};
+               ? "logger { file-verbosity = 'debug', file-format = \"%c: "
+                 "%m%n\", "
+                 "file-name = \""
+                     + file + "\" }\n"
+               : "caf { logger { file { verbosity = \"debug\", format = "
+                 "\"%c: %m%n\", path = \""
+                     + file + "\" } } }\n")};
     std::vector<std::string> command_line;
     REQUIRE(cfg.parse(command_line, settings) == caf::none);
     caf::actor_system system{cfg};
@@ -240,8 +244,7 @@ TEST_CASE("the log names generations, registrations, failures and the end, as "
     run_rounds(c, 1);
   };
   auto all = logged("debug", use);
-  CHECK(contains(all, "syncnorm"));
-  CHECK(contains(all, "layer bn1, round 1: replica 2 has registered, "
+  CHECK(contains(all, "syncnorm: layer bn1, round 1: replica 2 has registered, "
                       "generation 1, 2 in all"));
   CHECK(contains(all, "participant_down: layer bn1, round 1: replica 2 is "
                       "down"));
