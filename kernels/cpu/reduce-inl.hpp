@@ -39,6 +39,9 @@ void reduce(const execution& run, const Reduction& r, const walk& w,
             const reduce_plan& plan, const slab_layout& layout,
             void* workspace) {
   reduce_tasks tasks{w, plan, run.split == nullptr ? 1 : run.split->parts};
+  // A lane of a short plane has a sum's terms at most.
+  auto lanes = std::int64_t(hn::Lanes(tag<typename Reduction::real>{}));
+  auto short_planes = w.inner < std::min(short_plane, sum_terms * lanes);
   for_ranges(run, tasks.size(), [&](std::int64_t first, std::int64_t last) {
     for (auto i = first; i < last; ++i) {
       auto task = tasks[i];
@@ -48,7 +51,7 @@ void reduce(const execution& run, const Reduction& r, const walk& w,
       std::fill_n(memory.second + task.first_channel, width, 0.0);
       if (w.rows)
         reduce_rows(r, w, plan.fold, task, memory);
-      else if (w.inner < short_plane)
+      else if (short_planes)
         reduce_short_planes(r, w, task, memory);
       else
         reduce_long_planes(r, w, task, memory);

@@ -8,8 +8,8 @@
 
 namespace syncnorm::cpu {
 
-/// Terms of one sum in the type of calculation, before it is added to a
-/// result in float64: few enough to keep its rounding small.
+/// Terms of a lane's sum in the type of calculation, before all lanes are added
+/// to a result in float64: few enough to keep its rounding small.
 inline constexpr std::int64_t sum_terms = 256;
 /// Elements of a block: few enough to stay in a first-level cache.
 inline constexpr std::int64_t block_elements = 4096;

@@ -175,8 +175,10 @@ void reduce_short_planes(const Reduction& r, const walk& w,
   auto* pivots = reinterpret_cast<real*>(memory.pivots);
   const auto* sums = reinterpret_cast<const real*>(memory.sums);
   const auto* products = reinterpret_cast<const real*>(memory.products);
-  auto terms = sum_terms * std::int64_t(hn::Lanes(d));
-  auto most = std::max(terms / w.inner, std::int64_t{1});
+  // However short a plane is, its first lane gets a term of it.
+  auto lanes = std::int64_t(hn::Lanes(d));
+  auto terms = (w.inner + lanes - 1) / lanes;
+  auto most = std::max(sum_terms / terms, std::int64_t{1});
   for (auto g = task.first_unit; g < task.last_unit;) {
     auto done = g - task.first_unit;
     auto growth = std::max(block_growth * done, std::int64_t{1});

@@ -95,13 +95,14 @@ tensor_layout shifted(const layout_case& one, std::int64_t gap) {
   return result;
 }
 
-void check_reduce(const layout_case& one, bool masked) {
+void check_reduce(const layout_case& one, const values& x_values,
+                  const values& dy_values, bool masked) {
   INFO("masked ", masked);
   auto type = one.layout.type;
   auto count = one.layout.shape.channels;
   channels k{statistics_type(type), count};
-  tensor x{one.layout, random_values(one.layout.shape, 40, 0.5, 2), one.skip};
-  tensor dy{shifted(one, 2), random_values(one.layout.shape, 41, 0.1, 1), 1};
+  tensor x{one.layout, x_values, one.skip};
+  tensor dy{shifted(one, 2), dy_values, 1};
   random_mask mask{one.layout};
   auto gradient = masked ? mask.apply(dy.get(), one.layout) : dy.get();
   sums out{statistics_type(type), count};
@@ -124,6 +125,11 @@ void check_reduce(const layout_case& one, bool masked) {
     wrong += good ? 0 : 1;
   }
   CHECK(wrong == 0);
+}
+
+void check_reduce(const layout_case& one, bool masked) {
+  check_reduce(one, random_values(one.layout.shape, 40, 0.5, 2),
+               random_values(one.layout.shape, 41, 0.1, 1), masked);
 }
 
 /// The number of elements of dx that are wrong.
@@ -201,6 +207,19 @@ TEST_CASE("backward_reduce of tensors in slabs is right as well") {
       check_reduce(one, false);
       check_reduce(one, true);
     }
+}
+
+TEST_CASE("roundings to one side do not add up over many tiny planes") {
+  for_each_target([&] {
+    for (const auto& shape : tiny_planes)
+      for (auto unit : {0.3, 0.7, 0.9})
+        for (const auto& one : layouts_of(dtype::float32, shape)) {
+          INFO(describe(one.layout), ", unit ", unit);
+          auto source = alternating_values(
+              shape, [unit](auto c) { return unit * (1 + double(c) / 12); });
+          check_reduce(one, source, source, false);
+        }
+  });
 }
 
 TEST_CASE("backward_reduce of an empty batch gives zeros") {

@@ -45,6 +45,10 @@ inline const std::vector<tensor_shape> large_shapes{
 inline const std::vector<tensor_shape> block_shapes{
     {3, 5, 40'003}, {7, 130, 499}, {5, 1030, 61}, {311, 7, 101}, {401, 997, 1}};
 
+/// Planes that are shorter than a vector, or end within one.
+inline const std::vector<tensor_shape> tiny_planes{
+    {9000, 12, 2}, {9000, 12, 3}, {5000, 12, 9}, {20'000, 1, 1}};
+
 /// A layout and what is odd about it.
 struct layout_case {
   tensor_layout layout;

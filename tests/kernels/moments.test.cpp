@@ -138,6 +138,25 @@ TEST_CASE("samples of very different means give the variance of all") {
   });
 }
 
+TEST_CASE("squares that round to one side do not add up over many tiny "
+          "planes") {
+  for_each_target([&] {
+    for (const auto& shape : tiny_planes)
+      for (auto unit : {0.3, 0.7, 0.9})
+        for (const auto& one : layouts_of(dtype::float32, shape)) {
+          INFO(describe(one.layout), ", unit ", unit);
+          auto source = alternating_values(
+              shape, [unit](auto c) { return unit * (1 + double(c) / 12); });
+          tensor x{one.layout, source, one.skip};
+          auto got = moments_of(x, dtype::float32);
+          auto want = reference_moments(x.get());
+          auto limit = tolerance::of("batch_moments: m2", dtype::float32);
+          for (std::size_t c = 0; c < want.size(); ++c)
+            CHECK(near(got.m2[c], {want[c].m2, want[c].m2}, limit));
+        }
+  });
+}
+
 TEST_CASE("NaN and infinity stay in their channel") {
   for_each_target([&] {
     for (auto bad : {std::numeric_limits<double>::quiet_NaN(),

@@ -65,6 +65,20 @@ inline values random_values(const tensor_shape& shape, unsigned seed,
   return result;
 }
 
+/// Of each channel `size(c)`, positive and negative in turn, so that a long sum
+/// of the squares rounds to one side. Where planes are odd, the first element
+/// is 0: the first plane has the mean 0.
+template <class Size>
+values alternating_values(const tensor_shape& shape, const Size& size) {
+  values result{shape};
+  result.for_each([&](auto n, auto c, auto s) {
+    auto i = n * shape.spatial + s;
+    if (i > 0 || shape.spatial % 2 == 0)
+      result.at(n, c, s) = i % 2 == 0 ? size(c) : -size(c);
+  });
+  return result;
+}
+
 template <class T>
 T read_as(const std::byte* p) {
   T result;
