@@ -16,9 +16,10 @@ namespace syncnorm::cuda {
 /// Threads of a block of every reduction and elementwise kernel.
 inline constexpr int block_threads = 256;
 
-/// Blocks that a reduction is cut into at most, where it has a choice: four
-/// of 256 threads on each of the 132 multiprocessors of an H100. It is the
-/// same number on every device, so that results and workspace are, too.
+/// Blocks that a reduction is cut into at most, where it has a choice and a
+/// thread not too much to do: four of 256 threads on each of the 132
+/// multiprocessors of an H100. It is the same number on every device, so that
+/// results and workspace are, too.
 inline constexpr std::int64_t reduce_blocks = 528;
 
 /// Bytes of the widest load and store of a thread.
@@ -133,6 +134,11 @@ struct reduce_plan {
   return width == 1 ? 8 : 4;
 }
 
+/// Rounds of loads of one thread at most: what it merges one after the other in
+/// the type of calculation, few enough to keep the rounding small. A larger
+/// tensor is cut into more runs.
+inline constexpr std::int64_t thread_rounds = 256;
+
 /// @param width a divisor of S (channels first) or C (channels last).
 [[nodiscard]] constexpr reduce_plan make_reduce_plan(const extents& shape,
                                                      int width) {
@@ -154,6 +160,8 @@ struct reduce_plan {
     granule = plan.tile_height;
   }
   plan.splits = std::min(plan.splits, plan.units / (granule * least));
+  auto longest = granule * least * thread_rounds;
+  plan.splits = std::max(plan.splits, divide_up(plan.units, longest));
   plan.splits = std::max(plan.splits, std::int64_t{1});
   auto even = std::max(divide_up(plan.units, plan.splits), std::int64_t{1});
   plan.chunk = divide_up(even, granule) * granule;

@@ -1,6 +1,9 @@
 // The CUDA kernels, run thread by thread on the host.
 
 #include "tests/kernels/cuda_emulation.hpp"
+#include "tests/kernels/tolerance.hpp"
+
+#include <cmath>
 
 static syncnorm::testing::backend& backend_under_test() {
   static syncnorm::testing::emulated_backend ops;
@@ -8,6 +11,75 @@ static syncnorm::testing::backend& backend_under_test() {
 }
 
 #include "tests/kernels/cuda_suite.hpp"
+
+namespace {
+
+using float_moments = cuda::moments_of<float, float, 4>;
+
+/// Whether `size` and -`size` in equal numbers have the moments `got`.
+bool are_moments_of(float size, const cuda::counted<float_moments>& got) {
+  auto want = double(got.count) * double(size) * double(size);
+  auto limit = tolerance::of("batch_moments: m2", dtype::float32);
+  return std::abs(double(got.state.m2) - want) <= limit * want;
+}
+
+} // namespace
+
+// Channels so many that a block might do for each, all samples in the same
+// memory, and one channel of it.
+
+TEST_CASE("merges that round to one side do not add up over large planes") {
+  constexpr tensor_shape shape{2048, 300, 4096};
+  auto plan =
+      cuda::plan_reduction(memory_format::channels_first, shape, 4, true, true);
+  alignas(16) static float x[shape.spatial];
+  for (auto size : {0.3f, 0.6f, 0.7f, 0.9f}) {
+    for (std::int64_t s = 0; s < shape.spatial; ++s)
+      x[s] = s % 2 == 0 ? size : -size;
+    std::vector<math::mean_m2<float>> unused(std::size_t(plan.partials()));
+    cuda::plane_task<float_moments> task{
+        {{x, 0}, nullptr, nullptr, shape.spatial}, plan, unused.data()};
+    cuda::counted<float_moments> total;
+    for (std::int64_t split = 0; split < plan.splits; ++split) {
+      std::vector<cuda::counted<float_moments>> shares;
+      for (int thread = 0; thread < cuda::block_threads; ++thread)
+        shares.push_back(task.share(0, split, thread));
+      total = cuda::merge_counted<float_moments>{}(
+          total, reduce_block(std::move(shares)));
+    }
+    REQUIRE(total.count == shape.per_channel());
+    CHECK(are_moments_of(size, total));
+  }
+}
+
+TEST_CASE("merges that round to one side do not add up over many rows") {
+  constexpr tensor_shape shape{4096, 128 * 600, 16};
+  auto plan =
+      cuda::plan_reduction(memory_format::channels_last, shape, 4, false, true);
+  std::vector<float> x(std::size_t(shape.channels * shape.spatial));
+  auto board = std::make_unique<cuda::row_board<float_moments>>();
+  for (auto size : {0.3f, 0.6f, 0.7f, 0.9f}) {
+    // A thread reads every `tile_height`-th row.
+    auto period = std::size_t(shape.channels * plan.tile_height);
+    for (std::size_t i = 0; i < x.size(); ++i)
+      x[i] = i / period % 2 == 0 ? size : -size;
+    std::vector<math::mean_m2<float>> unused(std::size_t(plan.partials()));
+    cuda::row_task<float_moments> task{
+        {{x.data(), 0}, nullptr, nullptr, 1}, plan, unused.data()};
+    cuda::counted<float_moments> total;
+    for (std::int64_t split = 0; split < plan.splits; ++split) {
+      for (int thread = 0; thread < cuda::block_threads; ++thread)
+        task.share(0, split, thread, *board);
+      for (int d = task.first_distance(); d > 0; d /= 2)
+        for (int thread = 0; thread < cuda::block_threads; ++thread)
+          task.merge(thread, d, *board);
+      total = cuda::merge_counted<float_moments>{}(
+          total, {board->counts[0], board->states[0]});
+    }
+    REQUIRE(total.count == shape.per_channel());
+    CHECK(are_moments_of(size, total));
+  }
+}
 
 TEST_CASE("more parts than two launches take are refused, with nothing "
           "written") {

@@ -119,6 +119,25 @@ TEST_CASE("a reduction of few channels fills the GPU, and one of little data "
   CHECK(plan_reduction(last_format, {4, 64, 16}, 4, true, true).direct());
 }
 
+TEST_CASE(
+    "a thread merges a bounded number of rounds, however large the tensor") {
+  for (auto format : {first_format, last_format})
+    for (std::int64_t c : {1, 3, 64, 265, 2048, 100'000})
+      for (std::int64_t n : {1, 1000, 100'000})
+        for (std::int64_t s : {1, 49, 4096, 1 << 20})
+          for (std::size_t bytes : {2, 4, 8})
+            for (auto aligned : {false, true}) {
+              auto plan =
+                  plan_reduction(format, {n, c, s}, bytes, true, aligned);
+              auto threads = plan.shape.format == first_format
+                                 ? block_threads
+                                 : plan.tile_height;
+              auto rounds =
+                  plan.chunk / (threads * loads_in_flight(plan.width));
+              REQUIRE(rounds <= thread_rounds);
+            }
+}
+
 TEST_CASE("the workspace suffices for every plan of the shape") {
   // Planes that are not aligned are cut into more runs than aligned ones, and
   // joined rows have more columns.
