@@ -23,8 +23,10 @@ of the CUDA benchmark last.
   --help       prints this
 
 Exits with 0 if all was built and passed, 1 if not. On a machine with a GPU a
-skipped GPU test is a failure. Benchmark goals that are missed are shown in the
-table and in DIR/cuda_kernels.json and do not fail the run.
+skipped GPU test is a failure, and so is a tool of compute-sanitizer that is not
+done after SYNCNORM_SANITIZER_SECONDS (default 300). Benchmark goals that are
+missed are shown in the table and in DIR/cuda_kernels.json and do not fail the
+run.
 Environment: CUDACXX names nvcc; TORCH_ROOT the folder of include/ and lib/ of a
 libtorch with CUDA, or PYTHON the Python whose PyTorch that is (default python3;
 none found, or --no-gpu without TORCH_ROOT: no comparison, no component).
@@ -204,8 +206,17 @@ step "tests"
 with_libraries "${ctest[@]}" --test-dir "$build" --output-on-failure \
   --exclude-regex '^package\.' --no-tests=error -j "$(nproc)" \
   | tee "$build/ctest.log" || failed+=("tests")
-if $gpu && grep -q 'Skipped' "$build/ctest.log"; then
-  failed+=("a GPU test was skipped")
+
+if $gpu; then
+  # Other tests may be skipped, for lack of memory.
+  gpu_tests=$("${ctest[@]}" --test-dir "$build" --show-only -L '^gpu$' \
+    | sed -n 's/^ *Test *#[0-9]*: //p')
+  [[ -n $gpu_tests ]] || failed+=("there are no GPU tests")
+  for name in $gpu_tests; do
+    if grep -q "Test *#[0-9]*: ${name//./\\.} .*\*\*\*Skipped" "$build/ctest.log"; then
+      failed+=("$name was skipped")
+    fi
+  done
 fi
 
 # The libtorch component on GPUs, in the same build folder.
@@ -237,15 +248,14 @@ fi
 
 # Runs a test program under one tool of compute-sanitizer.
 sanitize() {
-  local tool=$1 seconds=$2 status=0
-  shift 2
+  local tool=$1 seconds=${SYNCNORM_SANITIZER_SECONDS:-300} status=0
+  shift
   with_libraries timeout "$seconds" compute-sanitizer --tool "$tool" \
     --error-exitcode 9 "$@" > "$build/$tool.log" 2>&1 || status=$?
   tail -3 "$build/$tool.log"
   case $status in
     0) printf '%s: clean\n' "$tool" ;;
-    124) printf '%s: not finished within %d s, no error until then\n' \
-      "$tool" "$seconds" ;;
+    124) failed+=("compute-sanitizer $tool: not finished within $seconds s") ;;
     *) failed+=("compute-sanitizer $tool") ;;
   esac
 }
@@ -253,8 +263,8 @@ sanitize() {
 if $gpu; then
   if command -v compute-sanitizer > /dev/null; then
     step "compute-sanitizer"
-    sanitize memcheck 100 "$build/tests/kernels/test_kernels_cuda_suite"
-    sanitize racecheck 60 "$build/tests/kernels/test_kernels_cuda_streams"
+    sanitize memcheck "$build/tests/kernels/test_kernels_cuda_suite"
+    sanitize racecheck "$build/tests/kernels/test_kernels_cuda_streams"
   else
     echo "no compute-sanitizer here"
   fi
