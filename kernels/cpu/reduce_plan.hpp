@@ -22,7 +22,7 @@ inline constexpr std::int64_t max_slabs = 16;
 /// Columns that rows are folded to at least.
 inline constexpr std::int64_t reduce_columns = 128;
 
-/// How a reduction is cut, which depends on the tensor only: into slabs of
+/// How a reduction is cut, which depends on shape and gaps only: into slabs of
 /// groups (of rows), reduced apart from each other and merged at the end. They
 /// are what may run side by side, beside ranges of channels.
 struct reduce_plan {
