@@ -81,4 +81,12 @@ if(SYNCNORM_ENABLE_CUDA)
     add_library(CUDA::nvToolsExt INTERFACE IMPORTED)
   endif()
   find_package(CUDAToolkit REQUIRED)
+  # merge_moments takes its parts by kernel parameters.
+  if(CUDAToolkit_VERSION VERSION_LESS 12.1)
+    message(
+      FATAL_ERROR
+        "syncnorm needs CUDA 12.1 or later, whose kernels take over 4 KB of "
+        "parameters; found ${CUDAToolkit_VERSION} "
+        "(-DSYNCNORM_ENABLE_CUDA=OFF leaves CUDA out)")
+  endif()
 endif()

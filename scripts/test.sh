@@ -12,7 +12,7 @@
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-cuda_tests='kernels.cuda_(runtime|large|streams|suite$|agreement$)'
+cuda_tests='kernels.cuda_(runtime|faults|large|streams|device_array|suite$|agreement$)'
 quick=no
 case ${1:-} in
 '') ;;
@@ -61,7 +61,7 @@ compile_cuda() {
     return
   fi
   say "compiling all CUDA code"
-  build cuda tests-gpu test_kernels_cuda_runtime
+  build cuda tests-gpu test_kernels_cuda_runtime test_kernels_cuda_faults
   (cd "$root" && ctest --preset cuda -R "$cuda_tests")
 }
 

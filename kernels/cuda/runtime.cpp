@@ -5,15 +5,44 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
+
 namespace syncnorm::cuda {
 
-int device_count() noexcept {
+namespace {
+
+struct device_census {
   int count = 0;
-  if (cudaGetDeviceCount(&count) == cudaSuccess)
-    return count;
-  // No driver or no device: not for somebody else to find.
+  cudaError_t status = cudaSuccess;
+};
+
+/// Asks until there is an answer, and not again: the runtime may give the
+/// failure of work that was enqueued before for one.
+device_census count_devices() noexcept {
+  static std::atomic<int> known{-1};
+  device_census result{known.load(std::memory_order_relaxed)};
+  if (result.count >= 0)
+    return result;
+  result.status = cudaGetDeviceCount(&result.count);
+  if (result.status == cudaSuccess) {
+    known.store(result.count, std::memory_order_relaxed);
+    return result;
+  }
+  // Not for somebody else to find.
   (void) cudaGetLastError();
-  return 0;
+  result.count = 0;
+  return result;
+}
+
+bool means_no_device(cudaError_t status) noexcept {
+  return status == cudaErrorNoDevice || status == cudaErrorInsufficientDriver
+         || status == cudaErrorStubLibrary;
+}
+
+} // namespace
+
+int device_count() noexcept {
+  return count_devices().count;
 }
 
 void check(cudaError_t status, std::string_view operation,
@@ -32,7 +61,9 @@ device_scope::device_scope(const execution& run, std::string_view operation)
     : where_{run.where},
       stream_{static_cast<cudaStream_t>(run.stream)},
       operation_{operation} {
-  auto count = device_count();
+  auto [count, status] = count_devices();
+  if (!means_no_device(status))
+    check(status, "cudaGetDeviceCount");
   if (where_.index < 0 || where_.index >= count)
     throw error{errc::device_unavailable,
                 fmt::format("{}: run.where: expected one of {} CUDA devices, "

@@ -22,7 +22,8 @@ class device_scope {
 public:
   /// @throws error `device_unavailable` if the device is not there,
   ///         `device_mismatch` if the stream is of another one (CUDA 12.8 and
-  ///         later; before, the launch itself fails), `device_failure`.
+  ///         later; before, the launch itself fails), `device_failure`, also
+  ///         for what earlier work of the process has done to its devices.
   device_scope(const execution& run, std::string_view operation);
 
   /// Makes the device current that was before.

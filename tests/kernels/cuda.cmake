@@ -22,6 +22,12 @@ endif()
 
 syncnorm_test(kernels.cuda_runtime cuda_runtime.test.cpp LINK
               syncnorm::kernels CUDA::cudart)
+find_package(fmt REQUIRED)
+# Has the source under test in place of the library's, and no CUDA runtime.
+syncnorm_test(
+  kernels.cuda_faults cuda_faults.test.cpp
+  "${PROJECT_SOURCE_DIR}/kernels/cuda/runtime.cpp" LINK syncnorm::kernels
+  fmt::fmt CUDA::cudart)
 foreach(name IN ITEMS cuda_suite cuda_agreement cuda_streams cuda_large
                       cuda_device_array)
   syncnorm_test(kernels.${name} ${name}.test.cpp cuda_main.cpp LINK

@@ -188,7 +188,10 @@ TEST_CASE("a stream of another device is refused") {
                      unused, unused + 2, {});
     FAIL_CHECK("nothing was thrown");
   } catch (const error& e) {
-    CHECK(e.code() == errc::device_mismatch);
+    // Older toolkits do not tell whose a stream is: there, the launch fails.
+    CHECK(e.code()
+          == (CUDART_VERSION >= 12080 ? errc::device_mismatch
+                                      : errc::device_failure));
   }
   CHECK(cudaStreamDestroy(other) == cudaSuccess);
 }
