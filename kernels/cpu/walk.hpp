@@ -39,12 +39,26 @@ struct strides {
   return x.sample_stride == x.shape.channels * x.shape.spatial;
 }
 
+/// A single channel of gapless tensors: one plane, cut wherever that makes
+/// planes of the same size which are worth a task.
+[[nodiscard]] inline walk walk_of_channel(std::int64_t n, std::int64_t s) {
+  constexpr std::int64_t least = std::int64_t{1} << 16;
+  walk result{false, 1, n * s, 1, true};
+  if (n > 0 && s >= least)
+    result = {false, n, s, 1, true};
+  while (result.groups < 16 && result.inner % 2 == 0
+         && result.inner / 2 >= least) {
+    result.groups *= 2;
+    result.inner /= 2;
+  }
+  return result;
+}
+
 /// @param dense all tensors of the call are gapless.
 [[nodiscard]] inline walk walk_of(const tensor_layout& x, bool dense) {
   auto [n, c, s] = x.shape;
-  // Without a second channel all of the tensor is one plane.
   if (c == 1 && dense)
-    return {false, 1, n * s, 1, true};
+    return walk_of_channel(n, s);
   if (c == 1 || (x.format == memory_format::channels_first && s > 1))
     return {false, n, s, c, true};
   // The rows of all samples are one group, unless gaps between samples and
@@ -55,8 +69,9 @@ struct strides {
 }
 
 [[nodiscard]] inline strides strides_of(const walk& w, const tensor_layout& x) {
+  // The planes of a single channel follow each other, also within a sample.
   if (!w.rows)
-    return {x.sample_stride, w.inner};
+    return {w.channels == 1 && gapless(x) ? w.inner : x.sample_stride, w.inner};
   return {x.sample_stride, w.dense_rows ? w.channels : x.sample_stride};
 }
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 using namespace syncnorm;
@@ -93,6 +94,8 @@ TEST_CASE("results do not depend on the split, bit for bit") {
                              {40, 130, 500},
                              {8, 4, 70'000},
                              {3, 3, 350'000},
+                             {3, 1, 800'001},
+                             {1, 1, 4'200'000},
                              {5, 2050, 3}})
     for (const auto& one : layouts_of(dtype::float32, shape)) {
       INFO(describe(one.layout));
@@ -123,6 +126,31 @@ TEST_CASE("a call is cut into no more parts than asked for") {
   CHECK(all_results(one, {{}, nullptr, &split}) == all_results(one, {}));
   CHECK(seen.most == 4);
   CHECK(seen.calls == 4);
+}
+
+TEST_CASE("a single channel is cut as well") {
+  struct counter {
+    std::int64_t fewest = 4;
+    std::int64_t calls = 0;
+  };
+  for (tensor_shape shape : {tensor_shape{4, 1, 1 << 20}, {1, 1, 1 << 22}})
+    for (auto format : all_formats) {
+      counter seen;
+      parallel_for split{[](void* self, std::int64_t parts,
+                            parallel_for::body_type body, void* context) {
+                           auto& all = *static_cast<counter*>(self);
+                           all.fewest = std::min(all.fewest, parts);
+                           ++all.calls;
+                           for (std::int64_t i = parts; i-- > 0;)
+                             body(context, i);
+                         },
+                         &seen, 4};
+      tensor_layout layout{dtype::float32, shape, format, shape.spatial, {}};
+      std::ignore = all_results({layout, 0}, {{}, nullptr, &split});
+      INFO(describe(layout));
+      CHECK(seen.fewest == 4);
+      CHECK(seen.calls == 4);
+    }
 }
 
 namespace {
