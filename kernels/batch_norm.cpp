@@ -73,6 +73,8 @@ void check_reduce(const call_check& check, const const_tensor_view& dy,
   check.mask("mask", mask);
   check.array("out.sum_dy", out.sum_dy, type);
   check.array("out.sum_dy_xmu", out.sum_dy_xmu, type);
+  check.apart("out.sum_dy_xmu", out.sum_dy_xmu, "out.sum_dy", out.sum_dy,
+              x.shape().channels, type);
   check.optional_array("out.weight_grad", out.weight_grad, type);
   check.optional_array("out.bias_grad", out.bias_grad, type);
 }

@@ -73,6 +73,7 @@ struct backward_sums {
 ///
 /// @param dy, x the same shape, dtype and format.
 /// @param parameters `mean` and, if a weight gradient is wanted, `inv_std`.
+/// @param out  `sum_dy` and `sum_dy_xmu` do not overlap.
 /// @throws error as `batch_moments`.
 void backward_reduce(const execution& run, const const_tensor_view& dy,
                      const const_tensor_view& x,

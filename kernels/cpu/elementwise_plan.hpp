@@ -59,9 +59,10 @@ void for_blocks_from_end(std::int64_t first, std::int64_t last,
 /// tensor counts.
 [[nodiscard]] inline bool is_streamed(const const_tensor_view& out,
                                       const void* in) {
-  auto span = out.shape().samples * out.sample_stride();
+  // Not samples * stride: that of a single sample may be any number.
+  auto column = out.shape().samples * std::int64_t(size_of(out.type()));
   return out.data() != in
-         && span * std::int64_t(size_of(out.type())) >= streamed_bytes;
+         && out.sample_stride() >= (streamed_bytes + column - 1) / column;
 }
 
 [[nodiscard]] inline bool is_streamed(const backward_input_call& call) {

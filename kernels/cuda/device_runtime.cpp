@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdint>
 #include <limits>
+#include <string>
 #include <string_view>
 
 namespace syncnorm::cuda {
@@ -23,7 +24,12 @@ cudaEvent_t event_of(void* event) {
 class memory_pools {
 public:
   cudaMemPool_t of(const device_scope& scope, const device& where) {
-    auto& slot = pools_.at(std::size_t(where.index));
+    if (std::size_t(where.index) >= pools_.size())
+      throw error{errc::device_unavailable,
+                  "allocate: expected one of the first "
+                      + std::to_string(pools_.size()) + " CUDA devices, got "
+                      + to_string(where)};
+    auto& slot = pools_[std::size_t(where.index)];
     auto* pool = slot.load(std::memory_order_acquire);
     if (pool != nullptr)
       return pool;

@@ -415,6 +415,8 @@ TEST_CASE("backward_reduce refuses what does not fit together") {
           [](auto& a) { a.sums.sum_dy = nullptr; });
   refuses(op, errc::invalid_argument, "out.sum_dy_xmu",
           [](auto& a) { a.sums.sum_dy_xmu = nullptr; });
+  refuses(op, errc::invalid_argument, "out.sum_dy_xmu",
+          [](auto& a) { a.sums.sum_dy_xmu = moved(a.sums.sum_dy, 16); });
   refuses(op, errc::invalid_argument, "out.weight_grad",
           [](auto& a) { a.sums.weight_grad = moved(a.first, 2); });
   refuses(op, errc::invalid_argument, "out.bias_grad",

@@ -152,6 +152,15 @@ TEST_CASE("outputs too large for the caches are the same") {
   }
 }
 
+TEST_CASE("the sample stride of a single sample may be any number") {
+  constexpr auto stride = std::numeric_limits<std::int64_t>::max();
+  for (auto format : all_formats) {
+    layout_case one{{dtype::float32, {1, 5, 49}, format, stride, {}}};
+    check_normalize(one, {}, false);
+    check_normalize(one, {.relu = true, .mask = true}, true);
+  }
+}
+
 TEST_CASE("without weight and bias they are 1 and 0") {
   for (const auto& one : layouts_of(dtype::float32, {3, 5, 49})) {
     channels k{dtype::float32, 5};
