@@ -1,6 +1,7 @@
 #include "kernels/cuda/alignment.hpp"
 #include "kernels/cuda/divisor.hpp"
 #include "kernels/cuda/partition.hpp"
+#include "kernels/cuda/prepare_pass.hpp"
 
 #include <doctest/doctest.h>
 
@@ -211,4 +212,53 @@ TEST_CASE("vectors need aligned starts and strides") {
   CHECK(stride_aligned(layout));
   layout.sample_stride = 37;
   CHECK_FALSE(stride_aligned(layout));
+}
+
+TEST_CASE(
+    "a reduction loads 16 bytes at a time where start, strides and length "
+    "permit") {
+  for (std::size_t bytes : {2, 4, 8}) {
+    auto whole = int(16 / bytes);
+    auto width = [bytes](memory_format format, const tensor_shape& shape,
+                         bool dense, bool aligned) {
+      return plan_reduction(format, shape, bytes, dense, aligned).width;
+    };
+    for (auto dense : {false, true}) {
+      CHECK(width(first_format, {3, 5, 16}, dense, true) == whole);
+      CHECK(width(first_format, {3, 5, 16}, dense, false) == 1);
+      CHECK(width(first_format, {3, 5, 15}, dense, true) == 1);
+      CHECK(width(last_format, {3, 16, 5}, dense, true) == whole);
+      CHECK(width(last_format, {3, 16, 5}, dense, false) == 1);
+      // Rows are joined, but not odd ones.
+      CHECK(width(last_format, {2, 3, 16}, dense, true) == whole);
+      CHECK(width(last_format, {3, 3, 5}, dense, true) == 1);
+    }
+    CHECK(width(first_format, {16, 1, 5}, true, true) == whole);
+    CHECK(width(first_format, {16, 1, 5}, false, true) == 1);
+  }
+}
+
+TEST_CASE(
+    "an elementwise pass loads 16 bytes at a time where all of its tensors "
+    "permit") {
+  alignas(16) std::byte memory[64];
+  const auto* odd = memory + 8;
+  for (auto format : {first_format, last_format})
+    for (auto type : {dtype::float32, dtype::float64, dtype::bfloat16}) {
+      auto whole = int(16 / size_of(type));
+      auto width = [&](const tensor_shape& shape,
+                       std::initializer_list<operand> tensors) {
+        tensor_layout layout{
+            type, shape, format, shape.channels * shape.spatial, {}};
+        return plan_pass(layout, tensors).plan.width;
+      };
+      CHECK(width({3, 5, 16}, {{memory, 80}, {memory, 88}}) == whole);
+      CHECK(width({3, 5, 16}, {{memory, 80}, {nullptr, 81}}) == whole);
+      CHECK(width({3, 5, 16}, {{memory, 80}, {odd, 80}}) == 1);
+      CHECK(width({3, 5, 16}, {{memory, 80}, {memory, 81}}) == 1);
+      // Without gaps a pack may lie across planes and samples.
+      CHECK(width({16, 5, 3}, {{memory, 15}, {memory, 15}}) == whole);
+      CHECK(width({16, 5, 3}, {{memory, 15}, {memory, 16}}) == 1);
+      CHECK(width({3, 5, 3}, {{memory, 15}, {memory, 15}}) == 1);
+    }
 }

@@ -8,6 +8,8 @@
 
 #include <cmath>
 #include <limits>
+#include <set>
+#include <utility>
 
 using namespace syncnorm;
 using namespace syncnorm::test;
@@ -83,6 +85,23 @@ TEST_CASE("moments of a half tensor may be asked for in float64") {
   for (std::size_t c = 0; c < 5; ++c)
     CHECK(float(wide.mean[c]) == float(narrow.mean[c]));
 }
+
+#ifndef SYNCNORM_BASELINE_ONLY
+TEST_CASE("each instruction set has kernels of its own") {
+  // Sums over vectors of another length are rounded otherwise.
+  tensor_layout layout{dtype::float32, {3, 1, 5000}, {}, 5000, {}};
+  tensor x{layout, random_values(layout.shape, 7, 1, 2)};
+  std::set<double> results;
+  for_each_target([&] { results.insert(moments_of(x, dtype::float64).m2[0]); });
+  std::set<int> lengths;
+  auto all = hwy::SupportedTargets();
+  for (auto [target, length] :
+       {std::pair{HWY_SCALAR, 1}, {HWY_SSE4, 4}, {HWY_AVX2, 8}, {HWY_AVX3, 16}})
+    if ((all & target) != 0)
+      lengths.insert(length);
+  CHECK(results.size() >= lengths.size());
+}
+#endif
 
 TEST_CASE("the variance survives a mean far beyond the deviation") {
   for_each_target([&] {
