@@ -15,6 +15,15 @@ endif()
 syncnorm_test(kernels.cuda_suite_cpu cuda_suite_cpu.test.cpp LINK
               syncnorm::kernels)
 syncnorm_test(kernels.cuda_agreement_cpu cuda_agreement_cpu.test.cpp LINK syncnorm::kernels)
+# The library's calls as a build with CUDA has them.
+find_package(fmt REQUIRED)
+syncnorm_test(
+  kernels.cuda_whole_pass cuda_whole_pass.test.cpp
+  "${PROJECT_SOURCE_DIR}/kernels/batch_norm.cpp"
+  "${PROJECT_SOURCE_DIR}/kernels/moments.cpp"
+  "${PROJECT_SOURCE_DIR}/kernels/validate.cpp" LINK syncnorm::kernels fmt::fmt)
+target_compile_definitions(test_kernels_cuda_whole_pass
+                           PRIVATE SYNCNORM_HAS_CUDA)
 
 if(NOT SYNCNORM_ENABLE_CUDA)
   return()
@@ -22,7 +31,6 @@ endif()
 
 syncnorm_test(kernels.cuda_runtime cuda_runtime.test.cpp LINK
               syncnorm::kernels CUDA::cudart)
-find_package(fmt REQUIRED)
 # Has the source under test in place of the library's, and no CUDA runtime.
 syncnorm_test(
   kernels.cuda_faults cuda_faults.test.cpp
