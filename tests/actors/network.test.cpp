@@ -345,7 +345,7 @@ auto ask_all(caf::scoped_actor& self, const master_type& master) {
 template <class Requests>
 void check_all_told(Requests requests) {
   auto told = [](auto& request, const auto& sample, const char* who) {
-    request.receive(
+    std::move(request).receive(
         [](const std::decay_t<decltype(sample)>&) { FAIL("an answer"); },
         [who](const caf::error& e) {
           CHECK(code_of(e) == errc::master_down);
