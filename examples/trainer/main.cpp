@@ -172,17 +172,20 @@ void run(int argc, char** argv) {
   if (!options)
     return;
   caf::actor_system system{configuration};
-  if (!options->join.empty()) {
-    auto status = status_of([&] { join_run(system, *options); });
-    // Its replicas may wait for a process that is not there any more. A worker
-    // has nothing to save.
-    std::fflush(stdout);
+  auto is_worker = !options->join.empty();
+  auto status = status_of([&] {
+    if (is_worker)
+      join_run(system, *options);
+    else if (options->eval.empty())
+      train_model(system, *options);
+    else
+      evaluate_model(system, *options);
+  });
+  std::fflush(stdout);
+  // A replica may be waiting for a process that is not there any more, or not
+  // come back at all. All files are closed.
+  if (is_worker || status != 0)
     std::_Exit(status);
-  }
-  if (options->eval.empty())
-    train_model(system, *options);
-  else
-    evaluate_model(system, *options);
 }
 
 } // namespace

@@ -15,6 +15,7 @@
 #include <array>
 #include <atomic>
 #include <bit>
+#include <chrono>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -43,6 +44,9 @@ gradient_sum add_gradients(parts& messages) {
 
 /// Number and count of a replica on its machine, as 100 * number + count.
 using place_ptr = std::shared_ptr<std::atomic<std::uint64_t>>;
+
+/// The hash of a replica that does not answer what takes computing.
+constexpr std::uint64_t silent = 0;
 
 /// A replica that answers as it is told.
 class fake_replica : public replica_actor::base {
@@ -78,15 +82,26 @@ public:
           place_->store(100 * index + count);
           return caf::unit;
         },
-        [](step_atom, const step_plan&) -> caf::result<step_report> {
+        [this](step_atom, const step_plan&) -> caf::result<step_report> {
+          if (hash_ == silent)
+            return make_response_promise<step_report>();
           return step_report{};
         },
-        [](evaluate_atom, std::uint64_t begin,
-           std::uint64_t end) -> caf::result<evaluation> {
+        [this](evaluate_atom, std::uint64_t begin,
+               std::uint64_t end) -> caf::result<evaluation> {
+          if (hash_ == silent)
+            return make_response_promise<evaluation>();
           return evaluation{end - begin, begin, 0.5};
         },
-        [this](hash_atom) -> caf::result<std::uint64_t> { return hash_; },
-        [](save_atom, const std::string& state) -> caf::result<std::string> {
+        [this](hash_atom) -> caf::result<std::uint64_t> {
+          if (hash_ != silent)
+            return hash_;
+          return make_response_promise<std::uint64_t>();
+        },
+        [this](save_atom,
+               const std::string& state) -> caf::result<std::string> {
+          if (hash_ == silent)
+            return make_response_promise<std::string>();
           return state;
         },
         [this](load_atom, const std::string&,
@@ -349,4 +364,40 @@ TEST_CASE("a replica that is gone is an error, not a wait") {
   caf::anon_send_exit(fakes.members[0], caf::exit_reason::kill);
   replica_group group{fakes.system, fakes.members};
   CHECK(message_of([&] { group.load({}, "file"); }) != "nothing was thrown");
+}
+
+TEST_CASE("a replica that does not answer after another one has is an error "
+          "that names it, not a wait") {
+  using namespace std::chrono_literals;
+  fake_group fakes;
+  fakes.add(1);
+  fakes.add(silent);
+  replica_group group{fakes.system, fakes.members, 10ms};
+  const std::string late = "replica 1 did not answer in time";
+  CHECK(message_of([&] { (void) group.evaluate(11, 2); }) == late);
+  group.begin_step({});
+  CHECK(message_of([&] { (void) group.end_step(); }) == late);
+}
+
+TEST_CASE("a replica that alone is asked for what takes no long computing, and "
+          "does not answer, is an error that names it") {
+  using namespace std::chrono_literals;
+  fake_group fakes;
+  fakes.add(silent);
+  replica_group group{fakes.system, fakes.members, 10ms};
+  CHECK(message_of([&] { (void) group.save({}); })
+        == "replica 0 did not answer in time");
+}
+
+TEST_CASE("nothing is saved of a replica 0 that did not say how a step ended") {
+  using namespace std::chrono_literals;
+  fake_group fakes;
+  fakes.add(silent);
+  fakes.add(1);
+  replica_group group{fakes.system, fakes.members, 10ms};
+  group.begin_step({});
+  CHECK(message_of([&] { (void) group.end_step(); })
+        == "replica 0 did not answer in time");
+  CHECK(message_of([&] { (void) group.save({}); })
+        == "replica 0 may be in the middle of a step");
 }

@@ -163,7 +163,24 @@ void fleet::drop_silent() {
     dismiss(number, why);
 }
 
+void fleet::drop(const std::vector<culprit>& culprits) {
+  auto is_of = [](const std::vector<replica_actor>& all) {
+    return [&](const culprit& x) {
+      return std::ranges::find(all, x.who) != all.end();
+    };
+  };
+  if (std::ranges::any_of(culprits, is_of(own_)))
+    return;
+  for (const auto& process : others_) {
+    auto found = std::ranges::find_if(culprits, is_of(process.replicas));
+    if (found != culprits.end())
+      dismiss(process.number, fmt::format("has failed: {}", found->why));
+  }
+}
+
 std::vector<std::string> fleet::update() {
+  if (!host_)
+    return {};
   seen_ = changes_->load();
   print_refusals();
   auto roll = call_roll(0, {});

@@ -58,6 +58,10 @@ public:
   /// After a failure: who does not answer any more, takes part no more.
   void drop_silent();
 
+  /// After a failure of which all processes still answer: those of `culprits`
+  /// take part no more, unless one of these is of this process.
+  void drop(const std::vector<culprit>& culprits);
+
   /// Takes in who has come, and out who is gone. The replicas are to be
   /// assembled anew.
   /// @returns a line for each: "process 2 (host:4711, 2 replicas) has joined".

@@ -24,6 +24,9 @@ template <class Result>
 struct answer {
   std::optional<Result> value;
   caf::error problem;
+  /// Whether it answered nothing at all: the error is then the asker's, and its
+  /// text leaves out who it was.
+  bool silent = false;
 };
 
 template <class Result>
@@ -33,8 +36,10 @@ using answers = std::vector<answer<Result>>;
 struct gather_limits {
   /// From the first error on: then the others must have had one as well.
   caf::timespan after_error = std::chrono::seconds{60};
-  /// In all; nothing: for as long as nobody fails.
-  std::optional<caf::timespan> in_all;
+  /// From the first answer on.
+  caf::timespan after_answer = std::chrono::seconds{600};
+  /// For the first answer; nothing: for as long as all of them need.
+  std::optional<caf::timespan> first = std::nullopt;
 };
 
 /// Sends one request to each of several replicas, and collects the answers. A
@@ -46,13 +51,14 @@ public:
   using result_type = answers<Result>;
 
   gatherer(caf::actor_config& config, std::vector<replica_actor> members,
-           Make make, gather_limits limits, std::promise<void> asked,
-           std::promise<result_type> out)
+           Make make, caf::timespan after_error, std::promise<void> asked,
+           std::promise<void> first, std::promise<result_type> out)
       : caf::event_based_actor{config},
         members_{std::move(members)},
         make_{std::move(make)},
-        limits_{limits},
+        after_error_{after_error},
         asked_{std::move(asked)},
+        first_{std::move(first)},
         out_{std::move(out)},
         result_(members_.size()),
         settled_(members_.size()),
@@ -66,9 +72,6 @@ public:
     for (std::size_t i = 0; i < members_.size(); ++i)
       ask(i);
     asked_.set_value();
-    if (limits_.in_all)
-      detail::delayed_send(this, caf::actor{this}, *limits_.in_all,
-                           expire_atom_v);
     return {[this](expire_atom) { expire(); }};
   }
 
@@ -90,9 +93,8 @@ private:
   void on_down(const caf::actor_addr& who, const caf::error& why) {
     for (std::size_t i = 0; i < members_.size(); ++i)
       if (members_[i].address() == who && !settled_[i])
-        fail(i, make_error(
-                    errc::participant_down,
-                    fmt::format("replica {} is gone ({})", i, text_of(why))));
+        miss(i, make_error(errc::participant_down,
+                           fmt::format("is gone ({})", text_of(why))));
   }
 
   void settle(std::size_t i, Result x) {
@@ -106,23 +108,27 @@ private:
       result_[i].problem = std::move(x);
     close(i);
     if (!failed_ && open_ > 0)
-      detail::delayed_send(this, caf::actor{this}, limits_.after_error,
-                           expire_atom_v);
+      detail::delayed_send(this, caf::actor{this}, after_error_, expire_atom_v);
     failed_ = true;
+  }
+
+  void miss(std::size_t i, caf::error x) {
+    result_[i].silent = true;
+    fail(i, std::move(x));
   }
 
   void expire() {
     for (std::size_t i = 0; i < members_.size(); ++i)
       if (!settled_[i])
-        fail(i,
-             make_error(errc::deadline_exceeded,
-                        fmt::format("replica {} did not answer in time", i)));
+        miss(i, make_error(errc::deadline_exceeded, "did not answer in time"));
   }
 
   void close(std::size_t i) {
     if (settled_[i])
       return;
     settled_[i] = true;
+    if (!std::exchange(answered_, true))
+      first_.set_value();
     if (--open_ > 0)
       return;
     out_.set_value(std::move(result_));
@@ -131,18 +137,26 @@ private:
 
   std::vector<replica_actor> members_;
   Make make_;
-  gather_limits limits_;
+  caf::timespan after_error_;
   std::promise<void> asked_;
+  std::promise<void> first_;
   std::promise<result_type> out_;
   result_type result_;
   std::vector<bool> settled_;
   std::size_t open_;
+  bool answered_ = false;
   bool failed_ = false;
 };
 
 /// What `begin_gather` was asked for.
 template <class Result>
-using pending_answers = std::future<answers<Result>>;
+struct pending_answers {
+  std::future<void> first;
+  std::future<answers<Result>> all;
+  /// Sent `expire_atom`, it waits no more.
+  caf::actor asker;
+  gather_limits limits;
+};
 
 /// Requests `make(self, member, index)` of all `members`. What is requested
 /// after it returns, by whomever here, comes to them later.
@@ -154,24 +168,41 @@ pending_answers<Result> begin_gather(caf::actor_system& system,
   // Not a `future_result`: whoever waits for that looks for it for a while,
   // here on the core of a replica.
   std::promise<answers<Result>> promise;
-  auto future = promise.get_future();
+  std::promise<void> first;
+  pending_answers<Result> pending{first.get_future(), promise.get_future(),
+                                  nullptr, limits};
   if (members.empty()) {
+    first.set_value();
     promise.set_value({});
-    return future;
+    return pending;
   }
   std::promise<void> asked;
   auto all_asked = asked.get_future();
-  system.spawn<gatherer<Result, Make>>(members, std::move(make), limits,
-                                       std::move(asked), std::move(promise));
+  pending.asker = system.spawn<gatherer<Result, Make>>(
+      members, std::move(make), limits.after_error, std::move(asked),
+      std::move(first), std::move(promise));
   all_asked.wait();
-  return future;
+  return pending;
 }
 
-/// Waits for the answers of `count` members; in the members' order.
+/// Waits for the answers of `count` members; in the members' order. Whoever has
+/// not answered when the time is over, has an error.
 template <class Result>
 answers<Result> end_gather(pending_answers<Result> pending, std::size_t count) {
+  auto is_late = [](const auto& future, caf::timespan limit) {
+    return future.wait_for(limit) == std::future_status::timeout;
+  };
+  const auto& limits = pending.limits;
+  // No timer of CAF's: that would keep the asker for as long.
+  auto late = limits.first && is_late(pending.first, *limits.first);
+  if (!late) {
+    pending.first.wait();
+    late = is_late(pending.all, limits.after_answer);
+  }
+  if (late)
+    caf::anon_send(pending.asker, expire_atom_v);
   try {
-    return pending.get();
+    return pending.all.get();
   } catch (const std::future_error&) {
     answers<Result> failed(count);
     for (auto& x : failed)

@@ -131,11 +131,11 @@ public:
         },
         [this](save_atom,
                const std::string& state) -> caf::result<std::string> {
-          return guarded([&] { return parts_->machine->save(state); });
+          return guarded([&] { return save(state); });
         },
         [this](load_atom, const std::string& content,
                const std::string& name) -> caf::result<void> {
-          return guarded([&] { parts_->machine->load(content, name); });
+          return guarded([&] { load(content, name); });
         },
         [this](ping_atom) -> caf::result<std::string> {
           return guarded([&] {
@@ -271,11 +271,8 @@ private:
     // Several chunks may be added at a time.
     report.averaging = std::min(sum.seconds, exchange);
     report.loss = sum.loss;
-    const auto& options = parts_->options;
     if (sum.finite)
-      parts_->machine->descend(
-          {plan.learning_rate, options.momentum, options.weight_decay},
-          sum.gradient);
+      descend(plan, sum.gradient);
     else
       report.finite = is_finite(part);
     report.seconds = seconds_since(start);
@@ -283,6 +280,25 @@ private:
         std::max(0.0, on_cpu() ? report.seconds - (thread_seconds() - running)
                                : exchange - report.averaging);
     return report;
+  }
+
+  void descend(const step_plan& plan, const flat_array& gradient) {
+    const auto& options = parts_->options;
+    between_ = true;
+    parts_->machine->descend(
+        {plan.learning_rate, options.momentum, options.weight_decay}, gradient);
+    between_ = false;
+  }
+
+  std::string save(const std::string& state) const {
+    if (between_)
+      throw failure{"the weights are between two steps"};
+    return parts_->machine->save(state);
+  }
+
+  void load(const std::string& content, const std::string& name) {
+    parts_->machine->load(content, name);
+    between_ = false;
   }
 
   [[nodiscard]] bool on_cpu() const noexcept {
@@ -304,6 +320,8 @@ private:
   std::optional<epoch_order> order_;
   std::uint64_t order_epoch_ = 0;
   bool prepared_ = false;
+  /// Whether a step down the gradient was begun and did not end.
+  bool between_ = false;
 };
 
 /// For each device the core whose thread works for it alone, if it has one.

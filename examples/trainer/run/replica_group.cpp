@@ -14,20 +14,8 @@ namespace syncnorm::train {
 
 namespace {
 
-/// Of several errors, that of a replica at fault, else the first one; nothing
-/// if there is none.
-template <class Result>
-std::optional<std::string> cause_of(const answers<Result>& all) {
-  const caf::error* cause = nullptr;
-  for (const auto& x : all)
-    if (!x.value
-        && (cause == nullptr
-            || (is_consequence(*cause) && !is_consequence(x.problem))))
-      cause = &x.problem;
-  if (cause == nullptr)
-    return std::nullopt;
-  return text_of(*cause);
-}
+/// A replica that has not answered by then does not any more.
+constexpr int patience = 10;
 
 /// The text of a node begins with a hash of its machine.
 std::string machine_of(const replica_actor& x) {
@@ -63,19 +51,54 @@ void replica_group::replace(std::vector<replica_actor> members) {
   kill(members);
 }
 
+gather_limits replica_group::limits(bool is_long) const {
+  gather_limits result{deadline_, patience * deadline_};
+  if (!is_long)
+    result.first = patience * deadline_;
+  return result;
+}
+
+template <class Result>
+std::optional<replica_failure>
+replica_group::failure_of(const answers<Result>& all,
+                          const std::vector<replica_actor>& members) const {
+  std::string first;
+  std::vector<culprit> guilty;
+  std::vector<culprit> silent;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (all[i].value)
+      continue;
+    auto why = text_of(all[i].problem);
+    if (all[i].silent) {
+      auto at = std::ranges::find(members_, members[i]) - members_.begin();
+      why = fmt::format("replica {} {}", at, why);
+      silent.push_back({members[i], why});
+    } else if (!is_consequence(all[i].problem)) {
+      guilty.push_back({members[i], why});
+    }
+    if (first.empty())
+      first = why;
+  }
+  if (!guilty.empty())
+    return replica_failure{guilty[0].why, guilty};
+  if (first.empty())
+    return std::nullopt;
+  return replica_failure{first, silent};
+}
+
 template <class Result, class Make>
-std::vector<Result> replica_group::ask(std::size_t count, Make make) {
+std::vector<Result> replica_group::ask(std::size_t count, Make make,
+                                       bool is_long) {
   auto end = members_.begin() + static_cast<std::ptrdiff_t>(count);
-  return ask_some<Result>({members_.begin(), end}, std::move(make));
+  return ask_some<Result>({members_.begin(), end}, std::move(make), is_long);
 }
 
 template <class Result, class Make>
 std::vector<Result> replica_group::ask_some(std::vector<replica_actor> members,
-                                            Make make) {
-  auto all = gather<Result>(system_, members, std::move(make),
-                            {deadline_, std::nullopt});
-  if (auto cause = cause_of(all))
-    throw replica_failure{*cause};
+                                            Make make, bool is_long) {
+  auto all = gather<Result>(system_, members, std::move(make), limits(is_long));
+  if (auto problem = failure_of(all, members))
+    throw *problem;
   std::vector<Result> results;
   for (auto& x : all)
     results.push_back(std::move(*x.value));
@@ -212,15 +235,16 @@ void replica_group::begin_step(const step_plan& plan) {
       [plan](auto* self, const auto& member, std::size_t) {
         return detail::request(self, member, step_atom_v, plan);
       },
-      {deadline_, std::nullopt}));
+      limits(true)));
 }
 
 std::vector<step_report> replica_group::end_step() {
   auto first = std::move(steps_.front());
   steps_.pop_front();
   auto all = end_gather(std::move(first), size());
-  if (auto cause = cause_of(all))
-    throw replica_failure{*cause, all[0].value};
+  leader_lost_ = leader_lost_ || all[0].silent;
+  if (auto problem = failure_of(all, members_))
+    throw replica_failure{problem->what(), problem->culprits(), all[0].value};
   std::vector<step_report> reports;
   for (const auto& x : all)
     reports.push_back(*x.value);
@@ -229,12 +253,12 @@ std::vector<step_report> replica_group::end_step() {
 
 evaluation replica_group::evaluate(std::uint64_t samples,
                                    std::size_t replicas) {
-  auto parts = ask<evaluation>(replicas, [=](auto* self, const auto& member,
-                                             std::size_t i) {
+  auto make = [=](auto* self, const auto& member, std::size_t i) {
     auto part = shard_of({0, samples}, replicas, i);
     return detail::request(self, member, evaluate_atom_v,
                            std::uint64_t{part.begin}, std::uint64_t{part.end});
-  });
+  };
+  auto parts = ask<evaluation>(replicas, make, true);
   evaluation sum;
   for (const auto& part : parts) {
     sum.samples += part.samples;
@@ -257,6 +281,8 @@ void replica_group::require_same_weights() {
 }
 
 std::string replica_group::save(const std::string& state) {
+  if (leader_lost_)
+    throw replica_failure{"replica 0 may be in the middle of a step"};
   return ask<std::string>(
       1, [&state](auto* self, const auto& member, std::size_t) {
         return detail::request(self, member, save_atom_v, state);
@@ -264,9 +290,10 @@ std::string replica_group::save(const std::string& state) {
 }
 
 void replica_group::load(const std::string& content, const std::string& name) {
-  ask<acknowledged>(size(), [&](auto* self, const auto& member, std::size_t) {
+  auto make = [&](auto* self, const auto& member, std::size_t) {
     return detail::request(self, member, load_atom_v, content, name);
-  });
+  };
+  ask<acknowledged>(size(), make, true);
 }
 
 std::vector<std::optional<std::string>> replica_group::who_is_there() {
@@ -275,7 +302,7 @@ std::vector<std::optional<std::string>> replica_group::who_is_there() {
                           [](auto* self, const auto& member, std::size_t) {
                             return detail::request(self, member, ping_atom_v);
                           },
-                          {deadline_, deadline_});
+                          {deadline_, deadline_, deadline_});
   std::vector<std::optional<std::string>> result;
   for (auto& x : all)
     result.push_back(std::move(x.value));

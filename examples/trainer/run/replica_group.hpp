@@ -10,17 +10,31 @@
 #include <deque>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace syncnorm::train {
+
+/// A replica that is at fault, and why.
+struct culprit {
+  replica_actor who;
+  std::string why;
+};
 
 /// A replica answered an error or did not answer.
 class replica_failure : public failure {
 public:
   explicit replica_failure(const std::string& what,
+                           std::vector<culprit> culprits = {},
                            std::optional<step_report> leader = std::nullopt)
       : failure{what},
+        culprits_{std::move(culprits)},
         leader_{leader} {}
+
+  /// Whose own fault it is; empty if that cannot be told.
+  [[nodiscard]] const std::vector<culprit>& culprits() const noexcept {
+    return culprits_;
+  }
 
   /// Of a step, replica 0's report: with it the step has been done, and others
   /// that have not are behind. Without it, replica 0 is as it was before.
@@ -29,6 +43,7 @@ public:
   }
 
 private:
+  std::vector<culprit> culprits_;
   std::optional<step_report> leader_;
 };
 
@@ -37,7 +52,9 @@ private:
 class replica_group {
 public:
   /// @param deadline how long a replica may be silent after another has failed,
-  ///                 or when it is asked whether it is there.
+  ///                 or when it is asked whether it is there; ten times that,
+  ///                 after another has answered, or for what takes no long
+  ///                 computing.
   /// @param fan_in   see `plan_process_tree`.
   replica_group(caf::actor_system& system, std::vector<replica_actor> members,
                 std::chrono::nanoseconds deadline = std::chrono::seconds{60},
@@ -86,6 +103,7 @@ public:
   void require_same_weights();
 
   /// Returns replica 0's content of a checkpoint, with that state.
+  /// @throws failure also if replica 0 may be in the middle of a step.
   std::string save(const std::string& state);
 
   /// Has every replica go on from a checkpoint's content.
@@ -115,18 +133,31 @@ private:
                                    const std::vector<replica_actor>& firsts,
                                    const lineup& leader);
 
+  /// Of what takes as long as a replica computes, or with `is_long` false, no
+  /// longer than that.
+  [[nodiscard]] gather_limits limits(bool is_long) const;
+
   /// As `ask`, of `members`.
   template <class Result, class Make>
-  std::vector<Result> ask_some(std::vector<replica_actor> members, Make make);
+  std::vector<Result> ask_some(std::vector<replica_actor> members, Make make,
+                               bool is_long = false);
 
   template <class Result, class Make>
-  std::vector<Result> ask(std::size_t count, Make make);
+  std::vector<Result> ask(std::size_t count, Make make, bool is_long = false);
+
+  /// The failure of which `all`, the answers of `members`, tell, if they do.
+  template <class Result>
+  [[nodiscard]] std::optional<replica_failure>
+  failure_of(const answers<Result>& all,
+             const std::vector<replica_actor>& members) const;
 
   caf::actor_system& system_;
   std::vector<replica_actor> members_;
   caf::timespan deadline_;
   std::int64_t fan_in_;
   std::deque<pending_answers<step_report>> steps_;
+  /// Whether replica 0 did not say how a step ended.
+  bool leader_lost_ = false;
 };
 
 } // namespace syncnorm::train

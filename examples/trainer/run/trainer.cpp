@@ -83,7 +83,7 @@ std::string trainer::run() {
     try {
       advance();
     } catch (const replica_failure& x) {
-      recover(x.what());
+      recover(x);
       continue;
     }
     stopping_ = stopping_ || stop_();
@@ -132,30 +132,42 @@ void trainer::admit() {
     lose(news, {});
 }
 
-void trainer::recover(const std::string& why) {
+void trainer::recover(const replica_failure& problem) {
   processes_.drop_silent();
   auto news = processes_.update();
-  // All are there: it was not a process that failed.
+  if (!news.empty())
+    return lose(news, problem.what());
+  // All are there: it was not a process that failed, but a replica.
+  processes_.drop(problem.culprits());
+  news = processes_.update();
   if (news.empty())
-    throw failure{why};
-  lose(news, why);
+    give_up(problem.what());
+  lose(news, {});
 }
 
 void trainer::lose(const std::vector<std::string>& news,
                    const std::string& why) {
   assembled_ = false;
-  if (options_.on_failure == failure_kind::stop) {
-    save();
-    throw failure{fmt::format(
-        "{}{}{}; stopped after step {}{}", fmt::join(news, "; "),
-        why.empty() ? "" : ": ", why, state_.step,
-        options_.checkpoint.empty() ? std::string{}
-                                    : fmt::format("; go on with --resume from "
-                                                  "{}",
-                                                  checkpoint_file(options_)))};
-  }
+  if (options_.on_failure == failure_kind::stop)
+    give_up(fmt::format("{}{}{}", fmt::join(news, "; "),
+                        why.empty() ? "" : ": ", why));
   for (const auto& line : news)
     display_.note(fmt::format("after step {}: {}", state_.step, line));
+}
+
+void trainer::give_up(const std::string& why) {
+  auto text = fmt::format("{}; stopped after step {}", why, state_.step);
+  if (options_.checkpoint.empty())
+    throw failure{text};
+  try {
+    save();
+  } catch (const failure& x) {
+    throw failure{fmt::format("{}, which is not saved: {}; the checkpoint "
+                              "before it is {}",
+                              text, x.what(), checkpoint_file(options_))};
+  }
+  throw failure{fmt::format("{}; go on with --resume from {}", text,
+                            checkpoint_file(options_))};
 }
 
 std::string trainer::stop_here() {
@@ -335,9 +347,12 @@ std::string trainer::conclude() {
   std::optional<evaluation> result;
   while (!result)
     try {
+      // Who has come since the last step has the first weights.
+      if (!assembled_)
+        assemble();
       result = evaluate();
     } catch (const replica_failure& x) {
-      recover(x.what());
+      recover(x);
     }
   auto text = fmt::format("held-out accuracy {:.2f} % ({} of {})",
                           100 * static_cast<double>(result->correct)

@@ -36,8 +36,9 @@ public:
   /// Trains until the last epoch or until it is stopped.
   /// @returns the last line for the user.
   /// @throws failure with one line that names what went wrong. The last
-  ///         checkpoint is as it was; if a process was lost, there is one of
-  ///         the last whole step.
+  ///         checkpoint is as it was; if a process was lost or a replica
+  ///         failed, there is one of the last whole step, or the line says why
+  ///         not.
   std::string run();
 
 private:
@@ -50,8 +51,9 @@ private:
   void advance();
   void admit();
   void assemble();
-  void recover(const std::string& why);
+  void recover(const replica_failure& problem);
   void lose(const std::vector<std::string>& news, const std::string& why);
+  [[noreturn]] void give_up(const std::string& why);
   void finish_epoch();
   void save();
   void check_finite(const std::vector<step_report>& reports) const;

@@ -1,0 +1,206 @@
+// A replica that fails while its process answers.
+
+#include "trainer/run/replica.hpp"
+#include "trainer/run/trainer.hpp"
+#include "trainer/run/worker.hpp"
+
+#include "trainer/scratch_folder.hpp"
+#include "trainer/test_config.hpp"
+
+#include "trainer/output/atomic_file.hpp"
+
+#include "syncnorm/network.hpp"
+
+#include <doctest/doctest.h>
+
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <thread>
+
+using namespace syncnorm;
+using namespace syncnorm::train;
+
+namespace {
+
+const dataset_ptr digits = load_dataset(SYNCNORM_DIGITS);
+
+/// The digits with fewer training images: a replica that has these fails in the
+/// first step that goes beyond them, and answers whatever it is asked then.
+dataset_ptr fewer_digits() {
+  auto training = digits->training;
+  training.labels.resize(700);
+  training.pixels.resize(700 * training.shape.size());
+  return make_dataset(training, digits->held_out);
+}
+
+/// The sixth step of an epoch goes beyond these.
+settings short_run(const scratch_folder& folder) {
+  settings result;
+  result.model = model_kind::mlp;
+  result.batch = 128;
+  result.epochs = 1;
+  result.deadline = 20;
+  result.patience = 20;
+  result.checkpoint = folder.path().string();
+  return result;
+}
+
+std::vector<replica_actor> one_replica(caf::actor_system& system,
+                                       const settings& options,
+                                       const dataset_ptr& data) {
+  return spawn_replicas(system, options, {device{}}, data);
+}
+
+std::uint64_t saved_step(const settings& options) {
+  auto file = checkpoint_file(options);
+  return parse_state(read_state(read_whole(file), file), file).step;
+}
+
+/// What a run has told its user.
+class told {
+public:
+  told() : file_{std::tmpfile()}, display{file_} {}
+  told(const told&) = delete;
+  told& operator=(const told&) = delete;
+
+  ~told() {
+    std::fclose(file_);
+  }
+
+  std::string text() {
+    std::rewind(file_);
+    std::string result;
+    for (int c = 0; (c = std::fgetc(file_)) != EOF;)
+      result += static_cast<char>(c);
+    return result;
+  }
+
+private:
+  std::FILE* file_;
+
+public:
+  progress_display display;
+};
+
+struct network_config : test_config {
+  network_config() {
+    use_network(*this);
+  }
+};
+
+/// A run of two nodes, of which the one that joins has too few images.
+struct faulty_run {
+  settings options;
+  network_config here;
+  network_config there;
+  caf::actor_system server{here};
+  caf::actor_system worker{there};
+  std::thread working;
+  std::string worker_end;
+  std::unique_ptr<fleet> processes;
+  told output;
+
+  explicit faulty_run(const settings& given) : options{given} {
+    options.serve = "127.0.0.1:0";
+    options.workers = 1;
+    auto no = [] { return false; };
+    processes = std::make_unique<fleet>(
+        server, options, one_replica(server, options, digits), "same",
+        [this](const std::string& line) { join(line); }, no);
+  }
+
+  faulty_run(const faulty_run&) = delete;
+  faulty_run& operator=(const faulty_run&) = delete;
+
+  ~faulty_run() {
+    processes.reset();
+    if (working.joinable())
+      working.join();
+  }
+
+  /// @returns what the trainer says at its end.
+  std::string run() {
+    auto end = message_of([&] {
+      trainer coordinator{options, *digits, *processes, output.display,
+                          [] { return false; }};
+      auto text = coordinator.run();
+      processes->end(true, text);
+      throw failure{text};
+    });
+    processes->end(false, end);
+    working.join();
+    return end;
+  }
+
+private:
+  void join(const std::string& line) {
+    const std::string start = "serving at ";
+    if (!line.starts_with(start))
+      return;
+    auto own = options;
+    own.serve.clear();
+    own.join = line.substr(start.size(), line.find(": waiting") - start.size());
+    working = std::thread{[this, own] {
+      application app{"a worker", -1, "same",
+                      one_replica(worker, own, fewer_digits())};
+      auto quiet = [](const std::string&) {};
+      worker_end = message_of(
+          [&] { take_part(worker, own, app, quiet, [] { return false; }); });
+      for (const auto& replica : app.replicas)
+        caf::anon_send_exit(replica, caf::exit_reason::user_shutdown);
+    }};
+  }
+};
+
+const std::string why =
+    "replica 1: expected a part of 700 samples, found 640 to 768";
+
+} // namespace
+
+TEST_CASE("a replica of this process that fails ends the run by its error, "
+          "with a checkpoint of the last whole step") {
+  for (auto kind : {failure_kind::stop, failure_kind::go_on}) {
+    scratch_folder folder;
+    auto options = short_run(folder);
+    options.on_failure = kind;
+    caf::actor_system system{configuration()};
+    auto members = one_replica(system, options, digits);
+    members.push_back(one_replica(system, options, fewer_digits()).at(0));
+    fleet processes{system, options, members};
+    told output;
+    trainer coordinator{options, *digits, processes, output.display,
+                        [] { return false; }};
+    CHECK(message_of([&] { coordinator.run(); })
+          == why + "; stopped after step 5; go on with --resume from "
+                 + checkpoint_file(options));
+    CHECK(saved_step(options) == 5);
+  }
+}
+
+TEST_CASE("a replica of another process that fails ends the run for all, who "
+          "learn its process and its error, with a checkpoint of the last "
+          "whole step") {
+  scratch_folder folder;
+  auto options = short_run(folder);
+  faulty_run one{options};
+  auto end = one.run();
+  CHECK(contains(end, "process 1 (a worker, 1 replica) has failed: " + why
+                          + "; stopped after step 5; go on with --resume"));
+  CHECK(contains(one.worker_end, why));
+  CHECK(saved_step(options) == 5);
+}
+
+TEST_CASE("with --on-failure=continue the rest goes on without the process of "
+          "a replica that fails") {
+  scratch_folder folder;
+  auto options = short_run(folder);
+  options.on_failure = failure_kind::go_on;
+  faulty_run one{options};
+  CHECK(one.run().starts_with("held-out accuracy "));
+  CHECK(contains(one.output.text(),
+                 "after step 5: process 1 (a worker, 1 replica) has failed: "
+                     + why));
+  CHECK(contains(one.worker_end, "has failed: " + why));
+  CHECK(saved_step(options) == 12);
+}
