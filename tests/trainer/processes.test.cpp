@@ -329,6 +329,30 @@ TEST_CASE("a server that takes the connection and says nothing is given up") {
   require_failure(*process, "did not answer for 0.2 s");
 }
 
+TEST_CASE("a worker that leaves before the run has begun is answered at once, "
+          "and its place is free") {
+  auto options = small + arguments{"--epochs=1", "--devices=cpu"};
+  auto first = serve(options, 2);
+  auto goes = join(first.where, options);
+  REQUIRE(goes->wait_for("joined"));
+  goes->signal(SIGTERM);
+  require_good_end(*goes);
+  CHECK(contains(goes->output(), "left the run"));
+  auto one = join(first.where, options);
+  auto two = join(first.where, options);
+  for (auto* process : {&first.process, &one, &two})
+    require_good_end(**process);
+}
+
+TEST_CASE("Ctrl-C ends a worker that waits for an answer") {
+  stranger silent{0};
+  auto process = join(fmt::format("127.0.0.1:{}", silent.port()),
+                      small + arguments{"--devices=cpu"});
+  silent.accept();
+  process->signal(SIGINT);
+  require_failure(*process, "stopped before it answered");
+}
+
 TEST_CASE(
     "one command line started several times by a launcher is one run, and "
     "a rank that comes twice is refused by name") {

@@ -37,6 +37,8 @@ public:
   stranger& operator=(const stranger&) = delete;
 
   ~stranger() {
+    if (other_ >= 0)
+      ::close(other_);
     ::close(socket_);
   }
 
@@ -45,12 +47,18 @@ public:
     (void) ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
   }
 
+  /// Waits until somebody connects to the listener.
+  void accept() {
+    other_ = ::accept(socket_, nullptr, nullptr);
+  }
+
   [[nodiscard]] std::uint16_t port() const {
     return port_;
   }
 
 private:
   int socket_;
+  int other_ = -1;
   std::uint16_t port_ = 0;
 };
 

@@ -113,6 +113,7 @@ fleet::await_others(const std::function<bool()>& stop) {
   // In short waits, to look for Ctrl-C between them.
   for (;;) {
     auto roll = call_roll(options_.workers, std::chrono::milliseconds{100});
+    dismiss_gone(roll);
     auto count = static_cast<std::size_t>(std::ranges::count_if(roll, is_here));
     print_refusals();
     if (count >= options_.workers)
@@ -145,6 +146,12 @@ bool fleet::has_changed() const noexcept {
 void fleet::dismiss(std::uint64_t number, const std::string& why) {
   caf::scoped_actor self{system_};
   detail::send(self, host_, dismiss_atom_v, number, why);
+}
+
+void fleet::dismiss_gone(const std::vector<process_entry>& roll) {
+  for (const auto& x : roll)
+    if (!is_here(x))
+      dismiss(x.number, x.gone);
 }
 
 void fleet::drop_silent() {
@@ -184,14 +191,13 @@ std::vector<std::string> fleet::update() {
   seen_ = changes_->load();
   print_refusals();
   auto roll = call_roll(0, {});
+  dismiss_gone(roll);
   std::vector<std::string> notes;
   for (const auto& x : roll) {
     auto was = std::ranges::find(others_, x.number, &process_entry::number)
                != others_.end();
-    if (was && !is_here(x)) {
+    if (was && !is_here(x))
       notes.push_back(fmt::format("{} {}", name_of(x), x.gone));
-      dismiss(x.number, x.gone);
-    }
     if (!was && is_here(x))
       notes.push_back(fmt::format("{} has joined", name_of(x)));
   }

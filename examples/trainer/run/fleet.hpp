@@ -76,6 +76,8 @@ private:
   void publish();
   void print_refusals();
   void dismiss(std::uint64_t number, const std::string& why);
+  /// Answers who has left; most of them wait for that.
+  void dismiss_gone(const std::vector<process_entry>& roll);
   std::vector<process_entry> await_others(const std::function<bool()>& stop);
   void regroup();
 

@@ -34,6 +34,7 @@ caf::error refusal(const std::string& text) {
 /// One that takes part or did.
 struct guest {
   process_entry entry;
+  std::uint64_t start = 0;
   caf::actor_addr porter;
   /// To be answered at the end.
   std::optional<caf::typed_response_promise<std::string>> stay;
@@ -94,8 +95,12 @@ private:
       return refusal(line);
     }
     guest entry;
-    entry.entry = {
-        ++last_number_, std::move(x.name), x.rank, {}, std::move(x.replicas)};
+    entry.entry = {++last_number_,
+                   printable(x.name, max_name),
+                   x.rank,
+                   {},
+                   std::move(x.replicas)};
+    entry.start = x.start;
     auto porter = caf::actor_cast<caf::actor>(current_sender());
     entry.porter = porter.address();
     guests_.emplace(last_number_, std::move(entry));
@@ -138,8 +143,9 @@ private:
       if (x.rank >= 0 && x.rank == other.entry.rank)
         return fmt::format("rank {} has joined already: {}", x.rank,
                            other.entry.name);
+      // Containers may share a host's name and a process' number.
       if (other.porter == current_sender()->address()
-          || x.name == other.entry.name)
+          || (x.name == other.entry.name && x.start == other.start))
         return "it has joined already";
     }
     if (count >= terms_.workers)
@@ -307,15 +313,19 @@ private:
   /// Whether nobody is left who has been told the end.
   [[nodiscard]] bool all_down() const {
     return std::ranges::all_of(guests_, [](const auto& x) {
-      const auto& [entry, porter, stay, leaving, down] = x.second;
-      return down || (!entry.gone.empty() && !leaving);
+      const auto& entry = x.second;
+      return entry.down || (!entry.entry.gone.empty() && !entry.leaving);
     });
   }
 
-  [[nodiscard]] roll_type everybody() const {
+  /// Those who are lost and gone, once, and never again.
+  [[nodiscard]] roll_type everybody() {
     roll_type result;
     for (const auto& [number, entry] : guests_)
       result.push_back(entry.entry);
+    std::erase_if(guests_, [](const auto& x) {
+      return x.second.down && !x.second.entry.gone.empty();
+    });
     return result;
   }
 

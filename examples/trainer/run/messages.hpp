@@ -285,6 +285,8 @@ struct application {
   /// What must be equal in all processes; see `run_identity`.
   std::string identity;
   std::vector<replica_actor> replicas;
+  /// Made up when the process starts: tells it from one of the same name.
+  std::uint64_t start = 0;
 };
 
 /// Host to the trainer: a process that takes part.
@@ -303,7 +305,7 @@ auto inspect(Inspector& f, application& x) {
   return detail::inspect_object(
       f, x, "syncnorm::train::application", detail::field("name", x.name),
       detail::field("rank", x.rank), detail::field("identity", x.identity),
-      detail::field("replicas", x.replicas));
+      detail::field("replicas", x.replicas), detail::field("start", x.start));
 }
 
 template <class Inspector>

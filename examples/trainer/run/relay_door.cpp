@@ -33,10 +33,16 @@ relay_door::relay_door(caf::actor_system& system, const settings& options)
       options_{options} {}
 
 relay_door::~relay_door() {
+  close();
+}
+
+void relay_door::close() {
   if (own_)
     caf::anon_send_exit(own_, caf::exit_reason::user_shutdown);
   if (doorkeeper_)
     caf::anon_send_exit(doorkeeper_, caf::exit_reason::user_shutdown);
+  own_ = nullptr;
+  doorkeeper_ = nullptr;
 }
 
 std::string relay_door::own_host() const {
@@ -55,16 +61,17 @@ std::string relay_door::open() {
   auto where = options_.listen.empty()
                    ? endpoint{own_host(), 0}
                    : parse_endpoint("listen", options_.listen);
-  auto door = system_.spawn(answer);
+  own_ = system_.spawn(answer);
   doorkeeper_ = system_.spawn(print_refusals);
   publish_options how{where.port, where.host, options_.insecure};
   how.reuse = true;
   how.on_refusal = doorkeeper_;
-  auto port = publish_master(system_, door, how);
-  own_ = door;
-  if (!port)
+  auto port = publish_master(system_, own_, how);
+  if (!port) {
+    close();
     throw failure{fmt::format("--listen: {} cannot be had: {}",
                               to_string(where), text_of(port.error()))};
+  }
   where.port = *port;
   where_ = to_string(where);
   return where_;

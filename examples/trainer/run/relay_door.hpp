@@ -37,6 +37,7 @@ public:
 
 private:
   [[nodiscard]] std::string own_host() const;
+  void close();
 
   caf::actor_system& system_;
   const settings& options_;

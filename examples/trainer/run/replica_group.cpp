@@ -69,6 +69,8 @@ replica_group::failure_of(const answers<Result>& all,
     if (all[i].value)
       continue;
     auto why = text_of(all[i].problem);
+    if (members[i].node() != system_.node())
+      why = printable(why, 1000);
     if (all[i].silent) {
       auto at = std::ranges::find(members_, members[i]) - members_.begin();
       why = fmt::format("replica {} {}", at, why);

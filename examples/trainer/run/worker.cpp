@@ -15,6 +15,7 @@
 #include <exception>
 #include <future>
 #include <memory>
+#include <random>
 #include <thread>
 #include <utility>
 
@@ -63,8 +64,9 @@ private:
     number_ = number;
     out_->admitted.set_value(number);
     detail::request(this, host_, stay_atom_v, number)
-        .then([this](std::string& text) { finish(std::move(text)); },
-              [this](const caf::error& x) { fail(text_of(x)); });
+        .then(
+            [this](const std::string& text) { finish(printable(text, 1000)); },
+            [this](const caf::error& x) { fail(text_of(x)); });
     look_for_stop();
   }
 
@@ -86,7 +88,7 @@ private:
   void fail(const std::string& why) {
     if (std::exchange(ended_, true))
       return;
-    auto problem = std::make_exception_ptr(failure{why});
+    auto problem = std::make_exception_ptr(failure{printable(why, 1000)});
     if (number_ == 0)
       out_->admitted.set_exception(problem);
     out_->end.set_exception(problem);
@@ -103,36 +105,86 @@ private:
 
 using clock = std::chrono::steady_clock;
 
+using stop_function = std::function<bool()>;
+
+/// Waits for `x`, and looks for Ctrl-C meanwhile.
+/// @throws failure with the text `stopped` if that comes first.
+template <class T>
+T await(std::future<T> x, const stop_function& stop,
+        const std::string& stopped) {
+  while (x.wait_for(100ms) != std::future_status::ready)
+    if (stop())
+      throw failure{stopped};
+  return x.get();
+}
+
+/// Where to connect to, and for how long to try.
+struct target {
+  endpoint where;
+  bool insecure = false;
+  clock::time_point until;
+};
+
 /// Tries until the host answers, it is too late, or trying is of no use; a host
 /// that is not there yet may come.
 caf::expected<host_actor> try_to_connect(caf::actor_system& system,
-                                         const endpoint& where, bool insecure,
-                                         clock::time_point until) {
+                                         const target& to,
+                                         const stop_function& stop) {
   for (;;) {
-    auto left = std::max<clock::duration>(until - clock::now(), 100ms);
+    auto left = std::max<clock::duration>(to.until - clock::now(), 100ms);
     auto host =
-        remote_handle<host_actor>(system, where.host, where.port,
-                                  {.patience = left, .insecure = insecure});
-    if (host || code_of(host.error()) == errc::invalid_argument
-        || clock::now() + 100ms >= until)
+        remote_handle<host_actor>(system, to.where.host, to.where.port,
+                                  {.patience = left, .insecure = to.insecure});
+    if (host || code_of(host.error()) == errc::invalid_argument || stop()
+        || clock::now() + 100ms >= to.until)
       return host;
     std::this_thread::sleep_for(100ms);
   }
 }
 
-host_actor connect(caf::actor_system& system, const settings& options) {
+/// As `try_to_connect`, on a thread of its own: who tries cannot be
+/// interrupted.
+std::future<caf::expected<host_actor>>
+begin_to_connect(caf::actor_system& system, const target& to,
+                 const stop_function& stop) {
+  auto out = std::make_shared<std::promise<caf::expected<host_actor>>>();
+  auto result = out->get_future();
+  system.spawn<caf::detached>([=, &system](caf::event_based_actor*) {
+    try {
+      out->set_value(try_to_connect(system, to, stop));
+    } catch (...) {
+      out->set_exception(std::current_exception());
+    }
+  });
+  return result;
+}
+
+host_actor connect(caf::actor_system& system, const settings& options,
+                   const stop_function& stop) {
   auto where = parse_endpoint("join", options.join);
   auto until = clock::now()
                + std::chrono::duration_cast<clock::duration>(
                    std::chrono::duration<double>{options.patience});
-  auto host = try_to_connect(system, where, options.insecure, until);
+  auto stopped =
+      fmt::format("--join: {}: stopped before it answered", options.join);
+  auto host =
+      await(begin_to_connect(system, {where, options.insecure, until}, stop),
+            stop, stopped);
   if (host)
     return *host;
+  if (stop())
+    throw failure{stopped};
   auto why = text_of(host.error());
   if (code_of(host.error()) == errc::invalid_argument)
     throw failure{fmt::format("--join: {}", why)};
   throw failure{fmt::format("--join: {} did not answer for {:g} s: {}",
                             to_string(where), options.patience, why)};
+}
+
+/// Made up anew for each process.
+std::uint64_t some_number() {
+  std::random_device random;
+  return std::uint64_t{random()} << 32 | random();
 }
 
 } // namespace
@@ -146,14 +198,16 @@ std::string process_name() {
 std::string take_part(caf::actor_system& system, const settings& options,
                       const application& app,
                       const std::function<void(const std::string&)>& note,
-                      std::function<bool()> stop) {
+                      const std::function<bool()>& stop) {
   auto out = std::make_shared<news>();
-  auto admitted = out->admitted.get_future();
   auto end = out->end.get_future();
-  system.spawn<porter>(connect(system, options), app, out, std::move(stop));
+  auto own = app;
+  own.start = some_number();
+  system.spawn<porter>(connect(system, options, stop), own, out, stop);
   std::uint64_t number = 0;
   try {
-    number = admitted.get();
+    number = await(out->admitted.get_future(), stop,
+                   "stopped before this process was admitted");
   } catch (const failure& x) {
     throw failure{fmt::format("--join: {}: {}", options.join, x.what())};
   }
