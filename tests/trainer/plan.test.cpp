@@ -199,7 +199,7 @@ std::string role_of(const variables& all) {
 
 TEST_CASE("launchers' variables say who serves and who joins") {
   CHECK(role_of({}) == "alone");
-  CHECK(role_of({{"MASTER_ADDR", "a"}, {"WORLD_SIZE", "2"}}) == "alone");
+  CHECK(role_of({{"WORLD_SIZE", "1"}}) == "alone");
   CHECK(role_of({{"WORLD_SIZE", "1"}, {"RANK", "0"}}) == "alone");
   variables torch{{"WORLD_SIZE", "4"},
                   {"RANK", "0"},
@@ -225,14 +225,34 @@ TEST_CASE("launchers' variables say who serves and who joins") {
     slurm["SLURM_STEP_NODELIST"] = list;
     CHECK(role_of(slurm) == "join " + node + ":29400");
   }
+  variables mpich{{"PMI_SIZE", "3"}, {"PMI_RANK", "2"}};
+  CHECK(role_of(mpich) == "join 127.0.0.1:29400");
+  mpich["MPI_LOCALRANKID"] = "1";
+  CHECK(launch_of(mpich)->local_rank == 1);
+  // Its own launcher may be started by Slurm, once a node.
+  mpich["SLURM_STEP_NUM_TASKS"] = "2";
+  mpich["SLURM_PROCID"] = "0";
+  CHECK(launch_of(mpich)->rank == 2);
+  // But what Slurm itself starts has MPICH's numbers without that.
+  mpich.erase("MPI_LOCALRANKID");
+  mpich["SLURM_LOCALID"] = "1";
+  CHECK(role_of(mpich) == "serve 127.0.0.1:29400 1");
+  // Others, beside a variable that is no launcher's.
+  CHECK(role_of({{"WORLD_SIZE", "4"}, {"PMI_SIZE", "2"}, {"PMI_RANK", "1"}})
+        == "join 127.0.0.1:29400");
   // A job's script is one process, whatever the job has.
   CHECK(role_of({{"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "0"}}) == "alone");
 }
 
-TEST_CASE("launchers' variables that are no numbers are refused by name") {
+TEST_CASE("launchers' variables that are missing or no numbers are refused by "
+          "name") {
   auto message = [](const variables& all) {
     return message_of([&] { (void) launch_of(all); });
   };
+  CHECK(message({{"MASTER_ADDR", "a"}, {"WORLD_SIZE", "2"}})
+        == "RANK: expected a number from 0 to 1, found none");
+  CHECK(message({{"PMI_SIZE", "4"}})
+        == "PMI_RANK: expected a number from 0 to 3, found none");
   CHECK(message({{"WORLD_SIZE", "2"}, {"RANK", "2"}})
         == "RANK: expected a number from 0 to 1, found \"2\"");
   CHECK(message({{"WORLD_SIZE", "two"}, {"RANK", "0"}})
@@ -282,8 +302,27 @@ TEST_CASE("every option of the training, the model, the data, and the versions "
 }
 
 TEST_CASE("an address comes back as it was written") {
-  for (const auto* text : {"localhost:1", "10.0.0.1:65535", "[::1]:0"})
+  for (const auto* text :
+       {"localhost:1", "10.0.0.1:65535", "[::1]:2", "[fe80::1%eth0]:3"})
     CHECK(to_string(parse_endpoint("join", text)) == text);
+  CHECK(to_string(parse_endpoint("serve", "[::1]:0")) == "[::1]:0");
+}
+
+TEST_CASE("brackets around what is no IPv6 address, and ports that nobody can "
+          "join, are refused with what was expected") {
+  auto message = [](const std::string& text) {
+    return message_of([&] { (void) parse_endpoint("join", text); });
+  };
+  for (const auto* text : {"[localhost]:1", "[127.0.0.1]:1", "[]:1", "[::1%]:1",
+                           "[%eth0]:1", "[::g]:1", "::1:1"}) {
+    CAPTURE(text);
+    CHECK(contains(message(text), "--join: expected an IPv6 address in "
+                                  "brackets, [ADDRESS]:PORT, found"));
+  }
+  for (const auto* text : {"a:0", "a:65536", "a:-1", "a:", "a:x", "[::1]:0"}) {
+    CAPTURE(text);
+    CHECK(contains(message(text), "--join: expected a port from 1 to 65535"));
+  }
 }
 
 namespace {

@@ -104,7 +104,10 @@ TEST_CASE("addresses that are none, are taken or do not answer are one line") {
   };
   refused({"--join=nowhere"}, "--join: expected HOST:PORT, found \"nowhere\"");
   refused({"--join=localhost:70000"},
-          "--join: expected a port from 0 to 65535");
+          "--join: expected a port from 1 to 65535");
+  refused({"--join=localhost:0"}, "--join: expected a port from 1 to 65535");
+  refused({"--serve=localhost:65536", "--workers=1"},
+          "--serve: expected a port from 0 to 65535");
   refused({"--join=::1:4242"}, "--join: expected an IPv6 address in brackets");
   refused({"--join=192.0.2.1:4242"}, "or --insecure, found 192.0.2.1");
   refused({"--serve=0.0.0.0:4242", "--workers=1"},
@@ -115,7 +118,8 @@ TEST_CASE("addresses that are none, are taken or do not answer are one line") {
   refused({"--serve=192.0.2.1:4242", "--workers=1", "--insecure"},
           "--serve: 192.0.2.1:4242 cannot be had: ");
   refused({"--join=nobody.invalid:4242", "--insecure", "--patience=0.2"},
-          "--join: nobody.invalid:4242 did not answer for 0.2 s");
+          "--join: nobody.invalid:4242 did not answer for 0.2 s: the name "
+          "nobody.invalid could not be resolved");
   refused({"--join=127.0.0.1:1", "--patience=0.2"},
           "--join: 127.0.0.1:1 did not answer for 0.2 s");
   refused({"--serve=127.0.0.1:0", "--workers=1", "--patience=0.2"},

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <arpa/inet.h>
+
 #include <algorithm>
 #include <charconv>
 
@@ -23,6 +25,15 @@ bool is_host(std::string_view host) {
   });
 }
 
+/// With or without a zone, as in `fe80::1%eth0`.
+bool is_ipv6(std::string_view host) {
+  auto zone = host.find('%');
+  std::string address{host.substr(0, zone)};
+  in6_addr number{};
+  return ::inet_pton(AF_INET6, address.c_str(), &number) == 1
+         && zone != host.size() - 1;
+}
+
 } // namespace
 
 endpoint parse_endpoint(std::string_view option, std::string_view text) {
@@ -34,15 +45,17 @@ endpoint parse_endpoint(std::string_view option, std::string_view text) {
   auto bracketed = host.starts_with('[') && host.ends_with(']');
   if (bracketed)
     host = host.substr(1, host.size() - 2);
-  else if (host.find(':') != std::string_view::npos)
+  if (bracketed ? !is_ipv6(host) : host.find(':') != std::string_view::npos)
     fail(option, "an IPv6 address in brackets, [ADDRESS]:PORT", text);
   if (!is_host(host))
     fail(option, "HOST:PORT", text);
   endpoint result{std::string{host}, 0};
   const auto* end = number.data() + number.size();
   auto [rest, code] = std::from_chars(number.data(), end, result.port);
-  if (code != std::errc{} || rest != end)
-    fail(option, "a port from 0 to 65535", text);
+  // Nobody is at port 0, which has the system choose one.
+  auto least = option == "join" ? 1 : 0;
+  if (code != std::errc{} || rest != end || result.port < least)
+    fail(option, fmt::format("a port from {} to 65535", least), text);
   return result;
 }
 

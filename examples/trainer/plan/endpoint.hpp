@@ -13,7 +13,7 @@ struct endpoint {
 };
 
 /// Reads `HOST:PORT`; an IPv6 address stands in brackets: `[::1]:4242`.
-/// @param option names it in errors.
+/// @param option names it in errors; port 0 is not for `join`.
 /// @throws failure that says what is wrong.
 [[nodiscard]] endpoint parse_endpoint(std::string_view option,
                                       std::string_view text);

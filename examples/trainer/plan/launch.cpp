@@ -20,14 +20,19 @@ struct launcher {
   const char* size;
   const char* rank;
   const char* local_rank;
+  /// Not without the last one.
+  bool whole = false;
 };
 
-// Slurm sets others for a job's script, which is one process.
+// Slurm sets others for a job's script, which is one process. MPICH's launcher
+// may be started by Slurm, once a node, and Slurm sets some of MPICH's.
 constexpr std::array launchers{
     launcher{"WORLD_SIZE", "RANK", "LOCAL_RANK"},
     launcher{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK",
              "OMPI_COMM_WORLD_LOCAL_RANK"},
+    launcher{"PMI_SIZE", "PMI_RANK", "MPI_LOCALRANKID", true},
     launcher{"SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_LOCALID"},
+    launcher{"PMI_SIZE", "PMI_RANK", "MPI_LOCALRANKID"},
 };
 
 std::uint64_t number_of(const char* name, const char* text, std::uint64_t least,
@@ -75,28 +80,36 @@ endpoint find_server(const environment& variable, bool is_slurm) {
   return result;
 }
 
+/// Whose variables there are; else whose number of processes is there alone.
+const launcher* find_launcher(const environment& variable) {
+  for (const auto& by : launchers)
+    if (variable(by.size) != nullptr && variable(by.rank) != nullptr
+        && (!by.whole || variable(by.local_rank) != nullptr))
+      return &by;
+  for (const auto& by : launchers)
+    if (variable(by.size) != nullptr)
+      return &by;
+  return nullptr;
+}
+
 } // namespace
 
 std::optional<launch> find_launch(const environment& variable) {
+  const auto* by = find_launcher(variable);
+  if (by == nullptr)
+    return std::nullopt;
   // More processes than this are a typing error.
   constexpr std::uint64_t limit = 100'000;
-  for (const auto& by : launchers) {
-    const auto* size = variable(by.size);
-    const auto* rank = variable(by.rank);
-    if (size == nullptr || rank == nullptr)
-      continue;
-    launch result;
-    result.size = number_of(by.size, size, 1, limit);
-    if (result.size == 1)
-      return std::nullopt;
-    result.rank = number_of(by.rank, rank, 0, result.size - 1);
-    if (const auto* local = variable(by.local_rank))
-      result.local_rank = number_of(by.local_rank, local, 0, result.size - 1);
-    result.where =
-        find_server(variable, std::string_view{by.rank}.starts_with("SLURM"));
-    return result;
-  }
-  return std::nullopt;
+  launch result;
+  result.size = number_of(by->size, variable(by->size), 1, limit);
+  if (result.size == 1)
+    return std::nullopt;
+  result.rank = number_of(by->rank, variable(by->rank), 0, result.size - 1);
+  if (const auto* local = variable(by->local_rank))
+    result.local_rank = number_of(by->local_rank, local, 0, result.size - 1);
+  result.where =
+      find_server(variable, std::string_view{by->rank}.starts_with("SLURM"));
+  return result;
 }
 
 void apply(const launch& from, settings& options) {

@@ -28,7 +28,8 @@ using environment = std::function<const char*(const char*)>;
 
 /// Reads what launchers in the manner of torchrun (`WORLD_SIZE`, `RANK`,
 /// `LOCAL_RANK`), Open MPI's mpirun (`OMPI_COMM_WORLD_SIZE`, `..._RANK`,
-/// `..._LOCAL_RANK`) and Slurm's srun (`SLURM_STEP_NUM_TASKS`, `SLURM_PROCID`,
+/// `..._LOCAL_RANK`), that of MPICH and Intel MPI (`PMI_SIZE`, `PMI_RANK`,
+/// `MPI_LOCALRANKID`) and Slurm's srun (`SLURM_STEP_NUM_TASKS`, `SLURM_PROCID`,
 /// `SLURM_LOCALID`) set. `MASTER_ADDR` and `MASTER_PORT` say where rank 0
 /// serves; left out, that is the first node of Slurm's step, else this machine,
 /// and port 29400. Where torchrun has taken that port for itself, the next one.

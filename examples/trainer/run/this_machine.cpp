@@ -83,6 +83,10 @@ void stay_on(const std::vector<int>& cores) noexcept {
   sched_setaffinity(0, sizeof some, &some);
 }
 
+bool is_known_host(const std::string& host) {
+  return look_up(host, AF_UNSPEC) != nullptr;
+}
+
 std::string address_towards(const std::string& host) {
   for (auto family : {AF_INET, AF_INET6}) {
     auto found = look_up(host, family);

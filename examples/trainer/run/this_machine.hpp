@@ -28,6 +28,9 @@ void keep_freed_memory() noexcept;
 /// From now on the calling thread runs on these cores only.
 void stay_on(const std::vector<int>& cores) noexcept;
 
+/// Whether `host` is an address, or a name of which one is known.
+[[nodiscard]] bool is_known_host(const std::string& host);
+
 /// Returns the address of this machine from which a connection to `host` would
 /// come, as a number; empty if none leads there. Nothing is sent.
 [[nodiscard]] std::string address_towards(const std::string& host);

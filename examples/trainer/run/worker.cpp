@@ -3,6 +3,7 @@
 #include "trainer/failure.hpp"
 #include "trainer/plan/endpoint.hpp"
 #include "trainer/run/error_text.hpp"
+#include "trainer/run/this_machine.hpp"
 
 #include "syncnorm/network.hpp"
 
@@ -177,6 +178,8 @@ host_actor connect(caf::actor_system& system, const settings& options,
   auto why = text_of(host.error());
   if (code_of(host.error()) == errc::invalid_argument)
     throw failure{fmt::format("--join: {}", why)};
+  if (!is_known_host(where.host))
+    why = fmt::format("the name {} could not be resolved", where.host);
   throw failure{fmt::format("--join: {} did not answer for {:g} s: {}",
                             to_string(where), options.patience, why)};
 }
