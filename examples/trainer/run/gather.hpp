@@ -200,7 +200,7 @@ answers<Result> end_gather(pending_answers<Result> pending, std::size_t count) {
     late = is_late(pending.all, limits.after_answer);
   }
   if (late)
-    caf::anon_send(pending.asker, expire_atom_v);
+    detail::anon_send(pending.asker, expire_atom_v);
   try {
     return pending.all.get();
   } catch (const std::future_error&) {
