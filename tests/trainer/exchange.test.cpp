@@ -84,24 +84,24 @@ public:
         },
         [this](step_atom, const step_plan&) -> caf::result<step_report> {
           if (hash_ == silent)
-            return make_response_promise<step_report>();
+            return caf::delegated<step_report>{};
           return step_report{};
         },
         [this](evaluate_atom, std::uint64_t begin,
                std::uint64_t end) -> caf::result<evaluation> {
           if (hash_ == silent)
-            return make_response_promise<evaluation>();
+            return caf::delegated<evaluation>{};
           return evaluation{end - begin, begin, 0.5};
         },
         [this](hash_atom) -> caf::result<std::uint64_t> {
           if (hash_ != silent)
             return hash_;
-          return make_response_promise<std::uint64_t>();
+          return caf::delegated<std::uint64_t>{};
         },
         [this](save_atom,
                const std::string& state) -> caf::result<std::string> {
           if (hash_ == silent)
-            return make_response_promise<std::string>();
+            return caf::delegated<std::string>{};
           return state;
         },
         [this](load_atom, const std::string&,
