@@ -33,8 +33,8 @@ inline constexpr std::array rows{
     row{"backward_reduce", 1e-5, 2e-14, 1e-5, 1e-5},
     row{"backward_input", 1e-6, 2e-15, 5e-4, 4e-3},
     row{"finite differences", 0, 1e-7, 0, 0},
-    row{"libtorch: statistics", 2e-5, 1e-12, 2e-5, 2e-5},
-    row{"libtorch: elements", 1e-5, 1e-12, 2e-3, 1.6e-2},
+    row{"libtorch: statistics", 2e-6, 1e-12, 2e-6, 2e-6},
+    row{"libtorch: elements", 2e-6, 1e-12, 5e-4, 4e-3},
 };
 
 /// The tolerance of `operation` on tensors of `type`.
