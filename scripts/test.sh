@@ -7,7 +7,7 @@
 #            linting, no CUDA
 #
 # On a slow machine those of these four that would begin later than
-# SYNCNORM_TEST_MINUTES (default 30; 0: no limit) are left out, and named before
+# SYNCNORM_TEST_MINUTES (default 28; 0: no limit) are left out, and named before
 # the last tests.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -69,7 +69,7 @@ left_out=()
 
 # stage NAME COMMAND...: runs it, if there is time.
 stage() {
-  local name=$1 minutes=${SYNCNORM_TEST_MINUTES:-30}
+  local name=$1 minutes=${SYNCNORM_TEST_MINUTES:-28}
   shift
   if ((minutes > 0 && SECONDS > 60 * minutes)); then
     left_out+=("$name")
