@@ -46,7 +46,7 @@ public:
 
   /// Reads on until a line begins with `start`, or to the end of the output.
   bool wait_for(const std::string& start) {
-    for (std::string line; read_line(line);)
+    for (std::string line; read_line(line); output_ += line)
       if (line.starts_with(start))
         return true;
     return false;
@@ -84,7 +84,7 @@ public:
     return finish();
   }
 
-  /// What `finish` read.
+  /// What was read, but for the lines that were waited for.
   [[nodiscard]] const std::string& output() const {
     return output_;
   }

@@ -194,7 +194,7 @@ TEST_CASE("with --on-failure=continue a run goes on without a lost process, "
   scratch_folder folder;
   auto options =
       arguments{"--model=mlp",   "--precision=f64", "--schedule=constant",
-                "--devices=cpu", "--deadline=1",    "--patience=20"};
+                "--devices=cpu", "--deadline=2",    "--patience=20"};
   auto endless_run =
       options + arguments{"--epochs=9999", "--on-failure=continue"};
   auto first = serve(endless_run + traced(folder), 2);
@@ -228,7 +228,9 @@ struct running_tree {
       : first{serve(options + shape, 4)} {
     for (int i = 0; i < 4; ++i)
       join_one(options);
-    REQUIRE(first.process->wait_for("epoch"));
+    auto runs = first.process->wait_for("epoch");
+    INFO(first.process->output());
+    REQUIRE(runs);
   }
 
   /// Joins one more, as the last in the order of the tree.
@@ -282,7 +284,7 @@ TEST_CASE("with --on-failure=continue those who are left form another tree, "
   scratch_folder folder;
   auto options =
       arguments{"--model=mlp",  "--precision=f64", "--schedule=constant",
-                "--deadline=1", "--patience=20",   "--on-failure=continue"};
+                "--deadline=2", "--patience=20",   "--on-failure=continue"};
   auto endless_run = options + arguments{"--epochs=9999"};
   running_tree tree{endless_run + traced(folder)};
   tree.others[0]->kill(SIGKILL);

@@ -135,6 +135,6 @@ struct running_trio {
 
 /// A run that lasts until it is ended.
 inline const arguments endless =
-    arguments{"--model=mlp", "--deadline=1", "--patience=20", "--epochs=9999"};
+    arguments{"--model=mlp", "--deadline=2", "--patience=20", "--epochs=9999"};
 
 } // namespace syncnorm::train
