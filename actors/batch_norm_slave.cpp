@@ -374,7 +374,13 @@ void batch_norm_slave::leave_exchange(F f) {
 caf::result<sync_metrics> batch_norm_slave::metrics() {
   if (!role_.master)
     return sync_metrics{};
-  return detail::delegate(this, role_.master, get_metrics_atom_v);
+  auto promise = make_response_promise<sync_metrics>();
+  // Not delegated: a master on another node may be lost.
+  read_metrics(this, role_.master)
+      .then(
+          [promise](sync_metrics& x) mutable { promise.deliver(std::move(x)); },
+          [promise](caf::error& x) mutable { promise.deliver(std::move(x)); });
+  return promise;
 }
 
 void batch_norm_slave::give_up(const std::string& why) {

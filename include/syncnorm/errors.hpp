@@ -9,14 +9,6 @@
 
 namespace syncnorm {
 
-#if !SYNCNORM_CAF_LEGACY
-/// For CAF's serializers.
-template <class Inspector>
-bool inspect(Inspector& f, errc& x) {
-  return caf::default_enum_inspect(f, x);
-}
-#endif
-
 /// Returns the error of that code with a text that names what was wrong, what
 /// was expected and where.
 [[nodiscard]] caf::error make_error(errc code, std::string text);

@@ -294,19 +294,32 @@ caf::actor spawn_mute_master(caf::actor_system& system, caf::actor witness) {
   });
 }
 
+/// A mute master as an actor of another node has it.
+struct mute_master : two_systems {
+  caf::scoped_actor witness{system};
+  caf::actor mute = spawn_mute_master(system, caf::actor{witness});
+  caf::scoped_actor self{other};
+  master_type master = connect();
+
+  ~mute_master() {
+    caf::anon_send_exit(mute, caf::exit_reason::kill);
+  }
+
+private:
+  master_type connect() {
+    auto port = system.middleman().publish(mute, 0, "127.0.0.1");
+    REQUIRE(port);
+    auto remote = other.middleman().remote_actor("127.0.0.1", *port);
+    REQUIRE(remote);
+    return caf::actor_cast<master_type>(*remote);
+  }
+};
+
 } // namespace
 
-TEST_CASE_FIXTURE(two_systems,
+TEST_CASE_FIXTURE(mute_master,
                   "an actor whose master on another node never answers does "
                   "not wait for ever") {
-  caf::scoped_actor witness{system};
-  auto silent = spawn_mute_master(system, caf::actor{witness});
-  auto port = system.middleman().publish(silent, 0, "127.0.0.1");
-  REQUIRE(port);
-  auto remote = other.middleman().remote_actor("127.0.0.1", *port);
-  REQUIRE(remote);
-  auto master = caf::actor_cast<master_type>(*remote);
-  caf::scoped_actor self{other};
   auto no_answer = [](const auto&) { FAIL("an answer"); };
   auto timed_out = [](const caf::error& e) {
     CHECK(e == caf::sec::request_timeout);
@@ -321,7 +334,6 @@ TEST_CASE_FIXTURE(two_systems,
       .receive([&](const block& x) { no_answer(x); }, timed_out);
   read_metrics(self, master, soon)
       .receive([&](const sync_metrics& x) { no_answer(x); }, timed_out);
-  caf::anon_send_exit(silent, caf::exit_reason::kill);
 }
 
 namespace {
@@ -362,17 +374,9 @@ void check_all_told(Requests requests) {
 
 } // namespace
 
-TEST_CASE_FIXTURE(two_systems,
+TEST_CASE_FIXTURE(mute_master,
                   "an actor whose master on another node is gone is told at "
                   "once, whether it waits for it or asks later") {
-  caf::scoped_actor witness{system};
-  auto mute = spawn_mute_master(system, caf::actor{witness});
-  auto port = system.middleman().publish(mute, 0, "127.0.0.1");
-  REQUIRE(port);
-  auto remote = other.middleman().remote_actor("127.0.0.1", *port);
-  REQUIRE(remote);
-  auto master = caf::actor_cast<master_type>(*remote);
-  caf::scoped_actor self{other};
   auto waiting = ask_all(self, master);
   for (int n = 0; n < 5; ++n)
     witness->receive([](caf::ok_atom) {});

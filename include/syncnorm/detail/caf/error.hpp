@@ -1,6 +1,7 @@
 #pragma once
 
 #include "syncnorm/detail/caf/line.hpp"
+#include "syncnorm/error.hpp"
 
 #include <string>
 
@@ -36,6 +37,18 @@ inline std::string error_text(const caf::error& x) {
 }
 
 } // namespace syncnorm::detail
+
+#if !SYNCNORM_CAF_LEGACY
+namespace syncnorm {
+
+/// For CAF's serializers.
+template <class Inspector>
+bool inspect(Inspector& f, errc& x) {
+  return caf::default_enum_inspect(f, x);
+}
+
+} // namespace syncnorm
+#endif
 
 // 0.17 names a category by at most 10 characters, 1.x by the type.
 #if SYNCNORM_CAF_LEGACY
