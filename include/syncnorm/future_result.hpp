@@ -41,7 +41,10 @@ public:
                         "future_result::put: the previous result has not been "
                         "fetched");
     result_.emplace(std::move(result));
-    state_.store(ready, std::memory_order_release);
+    // `notify_one` of libstdc++ looks first whether anybody waits. Only
+    // sequential consistency keeps that look behind this store: with `release`
+    // it may come before, see nobody, and leave the other thread asleep.
+    state_.store(ready, std::memory_order_seq_cst);
     state_.notify_one();
     return {};
   }

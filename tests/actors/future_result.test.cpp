@@ -50,6 +50,8 @@ TEST_CASE_FIXTURE(types_fixture, "a future result hands over an error") {
   CHECK(describe(result.error()) == "stale: old");
 }
 
+// With a weaker order of the store in `put` this hung in one run of twenty, on
+// two cores: both threads asleep, each with its result.
 TEST_CASE_FIXTURE(
     types_fixture,
     "get waits for a put from another thread, a hundred thousand times") {
