@@ -29,8 +29,11 @@ constexpr std::array levels{
     std::pair{std::string_view{"debug"}, log_level::debug},
 };
 
-constexpr std::array<std::string_view, 4> option_names{
-    "deadline", "failure-policy", "fan-in", "log-level"};
+constexpr std::array<std::string_view, 5> option_names{
+    "deadline", "failure-policy", "fan-in", "log-level", "max-message"};
+
+/// What CAF itself sends must pass.
+constexpr std::int64_t least_max_message = 65'536;
 
 [[noreturn]] void refuse(std::string_view option, const std::string& expected,
                          const caf::config_value& got) {
@@ -48,11 +51,12 @@ void read_deadline(const caf::config_value& value, caf::timespan& out) {
   out = *deadline;
 }
 
-void read_fan_in(const caf::config_value& value, std::int64_t& out) {
-  const auto* fan_in = caf::get_if<std::int64_t>(&value);
-  if (fan_in == nullptr || *fan_in < 2)
-    refuse("fan-in", "an integer of 2 or more", value);
-  out = *fan_in;
+void read_integer(std::string_view option, std::int64_t least,
+                  const caf::config_value& value, std::int64_t& out) {
+  const auto* x = caf::get_if<std::int64_t>(&value);
+  if (x == nullptr || *x < least)
+    refuse(option, fmt::format("an integer of {} or more", least), value);
+  out = *x;
 }
 
 template <class Names, class T>
@@ -86,6 +90,8 @@ void add_config_options(caf::config_option_set& options) {
       .add<std::string>("failure-policy",
                         "fail-round or continue-with-survivors")
       .add<std::int64_t>("fan-in", "messages of a round that one actor takes")
+      .add<std::int64_t>("max-message",
+                         "most bytes of a message from another node")
       .add<std::string>("log-level", "quiet, error, warning, info or debug");
 }
 
@@ -106,7 +112,9 @@ sync_defaults read_defaults(const caf::actor_system_config& config) {
     else if (name == "failure-policy")
       read_name(name, policies, x, result.policy);
     else if (name == "fan-in")
-      read_fan_in(x, result.fan_in);
+      read_integer(name, 2, x, result.fan_in);
+    else if (name == "max-message")
+      read_integer(name, least_max_message, x, result.max_message);
     else if (name == "log-level")
       read_name(name, levels, x, result.log);
     else

@@ -4,6 +4,7 @@
 #include "door_watch.hpp"
 #include "tls_watch.hpp"
 
+#include "syncnorm/config.hpp"
 #include "syncnorm/error.hpp"
 #include "syncnorm/message_types.hpp"
 
@@ -92,6 +93,18 @@ look_up(caf::actor_system& system, const std::set<std::string>& interface,
   return result;
 }
 
+/// What is wrong with the address, or with the configuration.
+caf::error check(const char* function, caf::actor_system& system,
+                 const std::string& address, bool insecure) {
+  try {
+    std::ignore = read_defaults(system.config());
+  } catch (const error& x) {
+    return to_caf_error(x);
+  }
+  return detail::check_address(function, address, system.has_openssl_manager(),
+                               insecure);
+}
+
 } // namespace
 
 void use_network(caf::actor_system_config& config, caf::timespan lost_after) {
@@ -131,9 +144,8 @@ caf::expected<std::uint16_t> publish_actor(caf::actor_system& system,
                                            const caf::strong_actor_ptr& actor,
                                            std::set<std::string> interface,
                                            const publish_options& options) {
-  auto has_tls = system.has_openssl_manager();
-  if (auto refusal = check_address("publish_master", options.address, has_tls,
-                                   options.insecure);
+  if (auto refusal =
+          check("publish_master", system, options.address, options.insecure);
       refusal != caf::none)
     return refusal;
   // Local, but a name may have to be looked up.
@@ -160,16 +172,14 @@ caf::expected<caf::strong_actor_ptr>
 find_actor(caf::actor_system& system, const std::set<std::string>& interface,
            const std::string& host, std::uint16_t port,
            const connect_options& options) {
-  auto has_tls = system.has_openssl_manager();
-  if (auto refusal =
-          check_address("remote_master", host, has_tls, options.insecure);
+  if (auto refusal = check("remote_master", system, host, options.insecure);
       refusal != caf::none)
     return refusal;
   using clock = std::chrono::steady_clock;
   auto until = clock::now() + options.patience;
   // A node that refuses this one says why and closes the connection, which may
   // get here first.
-  int attempts = has_tls ? 5 : 1;
+  int attempts = system.has_openssl_manager() ? 5 : 1;
   for (;;) {
     forget_tls_failure(port);
     auto found =

@@ -261,23 +261,36 @@ std::vector<float> bulk_values(std::size_t elements) {
   return values;
 }
 
+caf::actor make_receiver(caf::actor_system& system, const caf::actor& peer,
+                         wakes_up where) {
+  caf::actor result;
+  caf::scoped_actor self{system};
+  detail::request(self, peer, receiver_atom_v, where == wakes_up::here)
+      .receive([&](const caf::actor& x) { result = x; },
+               [](const caf::error&) {});
+  if (!result)
+    throw std::runtime_error{"bench/network: no receiver"};
+  return result;
+}
+
 network_contestant_ptr make_chunks(caf::actor_system& system,
-                                   const caf::actor& peer,
+                                   const caf::actor& receiver,
                                    std::span<const float> values,
-                                   std::size_t chunk, std::size_t window) {
+                                   const chunking& cut) {
   std::vector<float_array> chunks;
   for (; !values.empty(); values = values.subspan(chunks.back().size())) {
-    auto part = values.first(std::min(chunk, values.size()));
+    auto part = values.first(std::min(cut.elements, values.size()));
     chunks.emplace_back(std::vector<float>(part.begin(), part.end()));
   }
   return std::make_unique<led>(
-      system.spawn<chunk_sender>(peer, std::move(chunks), window));
+      caf::actor{system.spawn<brought_here<chunk_sender>>(
+          cut.where, receiver, std::move(chunks), cut.window)});
 }
 
-double total_of(caf::actor_system& system, const caf::actor& peer) {
+double total_of(caf::actor_system& system, const caf::actor& receiver) {
   double total = -1;
   caf::scoped_actor self{system};
-  detail::request(self, peer, total_atom_v)
+  detail::request(self, receiver, total_atom_v)
       .receive([&](double x) { total = x; }, [](const caf::error&) {});
   return total;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "bench/network/brought_here.hpp"
 #include "bench/network/messages.hpp"
 
 #include <cstddef>
@@ -43,14 +44,26 @@ network_contestant_ptr make_requests(caf::actor_system& system,
 /// Small whole numbers, whose sum is exact in any order.
 std::vector<float> bulk_values(std::size_t elements);
 
-/// `values` to `peer` in chunks of so many elements, `window` of them on their
-/// way at a time.
-network_contestant_ptr make_chunks(caf::actor_system& system,
-                                   const caf::actor& peer,
-                                   std::span<const float> values,
-                                   std::size_t chunk, std::size_t window);
+/// How a large array is sent.
+struct chunking {
+  std::size_t elements;
+  /// Chunks on their way at a time.
+  std::size_t window;
+  /// On both sides.
+  wakes_up where;
+};
 
-/// The sum of the chunks that `peer` has got; it forgets them.
-double total_of(caf::actor_system& system, const caf::actor& peer);
+/// A new receiver of chunks in the process of `peer`.
+caf::actor make_receiver(caf::actor_system& system, const caf::actor& peer,
+                         wakes_up where);
+
+/// `values` to `receiver` in chunks.
+network_contestant_ptr make_chunks(caf::actor_system& system,
+                                   const caf::actor& receiver,
+                                   std::span<const float> values,
+                                   const chunking& cut);
+
+/// The sum of the chunks that `receiver` has got; it forgets them.
+double total_of(caf::actor_system& system, const caf::actor& receiver);
 
 } // namespace syncnorm::bench

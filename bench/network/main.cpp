@@ -81,11 +81,11 @@ void compare_rounds(caf::actor_system& system,
   }
 }
 
-struct chunking {
-  std::size_t elements;
-  /// Chunks on their way at a time.
-  std::size_t window;
-};
+std::string name_of(const chunking& cut) {
+  auto name =
+      fmt::format("{} KiB, {} at a time", cut.elements * 4 / 1024, cut.window);
+  return cut.where == wakes_up::here ? name : name + ", by CAF's workers";
+}
 
 /// 64 MiB, cut in different ways.
 void compare_bulk(caf::actor_system& system, const caf::actor& peer, int socket,
@@ -93,22 +93,23 @@ void compare_bulk(caf::actor_system& system, const caf::actor& peer, int socket,
   constexpr std::size_t mebi = std::size_t{1} << 20;
   constexpr std::size_t elements = 16 * mebi;
   const auto values = bulk_values(elements);
-  const chunking cuts[]{{mebi / 8, 16}, {mebi / 16, 32}, {elements, 1}};
+  const chunking cuts[]{{mebi / 8, 16, wakes_up::here},
+                        {mebi / 16, 32, wakes_up::here},
+                        {mebi / 8, 16, wakes_up::a_worker},
+                        {elements, 1, wakes_up::here}};
   std::vector<network_contestant_ptr> ours;
   std::vector<candidate> candidates{
       {"plain TCP", [&] { (void) send_plainly(socket, values, false); }}};
   auto sum = send_plainly(socket, values, true);
   for (const auto& cut : cuts) {
-    auto* one = ours.emplace_back(make_chunks(system, peer, values,
-                                              cut.elements, cut.window))
-                    .get();
+    auto receiver = make_receiver(system, peer, cut.where);
+    auto* one =
+        ours.emplace_back(make_chunks(system, receiver, values, cut)).get();
     one->run(1);
-    if (total_of(system, peer) != sum)
+    if (total_of(system, receiver) != sum)
       throw std::runtime_error{
           "bench/network: chunks arrive as something else"};
-    candidates.push_back({fmt::format("{} KiB, {} at a time",
-                                      cut.elements * 4 / 1024, cut.window),
-                          [one] { one->run(1); }});
+    candidates.push_back({name_of(cut), [one] { one->run(1); }});
   }
   auto taken = time_in_turn(candidates, given.rounds);
   auto rate = [&](std::size_t i) {

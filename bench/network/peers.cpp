@@ -1,5 +1,6 @@
 #include "bench/network/peers.hpp"
 
+#include "bench/network/brought_here.hpp"
 #include "bench/network/plain_tcp.hpp"
 
 #include "syncnorm/network.hpp"
@@ -56,18 +57,12 @@ private:
   std::optional<slave_pipe<float_array, float_array>> pipe_;
 };
 
-class peer : public caf::event_based_actor {
+class receiver : public caf::event_based_actor {
 public:
   using caf::event_based_actor::event_based_actor;
 
   caf::behavior make_behavior() override {
     return {
-        [](echo_atom, const float_array& x) { return x; },
-        [this](join_atom, const caf::actor& master, std::int64_t identifier,
-               std::uint64_t elements) {
-          spawn<endless_slave>(caf::actor_cast<network_master>(master),
-                               identifier, elements);
-        },
         [this](chunk_atom, std::uint64_t index, const float_array& x) {
           kept_.resize(std::max<std::size_t>(kept_.size(), index + 1));
           kept_[index] = x;
@@ -87,6 +82,26 @@ private:
   std::vector<float_array> kept_;
 };
 
+class peer : public caf::event_based_actor {
+public:
+  using caf::event_based_actor::event_based_actor;
+
+  caf::behavior make_behavior() override {
+    return {
+        [](echo_atom, const float_array& x) { return x; },
+        [this](join_atom, const caf::actor& master, std::int64_t identifier,
+               std::uint64_t elements) {
+          spawn<endless_slave>(caf::actor_cast<network_master>(master),
+                               identifier, elements);
+        },
+        [this](receiver_atom, bool here) {
+          auto where = here ? wakes_up::here : wakes_up::a_worker;
+          return caf::actor{spawn<brought_here<receiver>, caf::linked>(where)};
+        },
+    };
+  }
+};
+
 /// The other process: until `life` is closed.
 void live(int life, int port_pipe, int socket) {
   std::thread plain{[socket] { answer_plainly(socket); }};
@@ -94,7 +109,7 @@ void live(int life, int port_pipe, int socket) {
     network_config config;
     caf::actor_system system{config};
     auto actor = system.spawn<peer>();
-    auto port = system.middleman().publish(actor, 0, "127.0.0.1");
+    auto port = publish_master(system, actor);
     if (port && ::write(port_pipe, &*port, sizeof *port) == sizeof *port) {
       char nothing = 0;
       std::ignore = ::read(life, &nothing, 1);
@@ -156,7 +171,7 @@ std::vector<caf::actor> peer_processes::connect(caf::actor_system& system) {
     std::uint16_t port = 0;
     if (::read(x.port, &port, sizeof port) != sizeof port)
       throw std::runtime_error{"bench/network: a process did not start"};
-    auto actor = system.middleman().remote_actor("127.0.0.1", port);
+    auto actor = remote_handle<caf::actor>(system, "127.0.0.1", port);
     if (!actor)
       throw std::runtime_error{"bench/network: " + describe(actor.error())};
     result.push_back(*actor);

@@ -14,12 +14,13 @@ struct network_config : caf::actor_system_config {
 
 /// Other processes on this machine. Each has an actor that
 /// - answers (echo_atom, float_array) with the same array,
-/// - takes part in rounds after (join_atom, master, identifier): sends arrays
-/// of
-///   ones of that many elements, until a round fails,
-/// - keeps what comes with (chunk_atom, index, float_array), and answers its
-///   size,
-/// - answers (total_atom) with the sum of what it has kept, and forgets it.
+/// - takes part in rounds after (join_atom, master, identifier, n): sends
+/// arrays
+///   of n ones, until a round fails,
+/// - answers (receiver_atom, here) with a new actor, that runs where messages
+///   are brought or on CAF's workers. It keeps what comes with (chunk_atom,
+///   index, float_array), and answers its size; it answers (total_atom) with
+///   the sum of what it has kept, and forgets it.
 /// On its socket, each reads as many floats as the eight bytes before them say,
 /// and answers with their sum, or for a negative number with the last one.
 class peer_processes {

@@ -14,7 +14,7 @@
 
 using namespace syncnorm;
 using namespace syncnorm::test;
-using train::huge_header;
+using train::header_of;
 using train::stranger;
 
 namespace {
@@ -23,6 +23,8 @@ using block = double_array;
 
 /// A master that the other system can reach.
 struct served_master : two_systems {
+  using two_systems::two_systems;
+
   caf::scoped_actor listener{system};
   sync_master_actor<block, block> master = spawn_sync_master<block, block>(
       system, {.layer = "sum"}, [](std::span<identified<block>> xs) {
@@ -58,6 +60,12 @@ struct served_master : two_systems {
   }
 };
 
+constexpr std::int64_t mib = std::int64_t{1} << 20U;
+
+struct served_master_with_limit : served_master {
+  served_master_with_limit() : served_master{2 * mib} {}
+};
+
 /// The most memory that this process has had at a time, in KiB.
 long peak_memory() {
   std::ifstream status{"/proc/self/status"};
@@ -78,7 +86,7 @@ TEST_CASE_FIXTURE(served_master, "for a message that a stranger announces no "
   auto before = peak_memory();
   {
     stranger somebody{port};
-    somebody.send(huge_header() + std::string(100'000, 'x'));
+    somebody.send(header_of(1U << 30U) + std::string(100'000, 'x'));
   }
   CHECK(refusal()
         == "127.0.0.1 is refused: it left before its handshake with CAF was "
@@ -106,9 +114,9 @@ TEST_CASE_FIXTURE(served_master, "a message of megabytes arrives whole on both "
   auto pipe = register_slave_thread<block, block>(other, remote, 1);
   REQUIRE(pipe);
   caf::scoped_actor self{system};
-  constexpr std::size_t mib = std::size_t{1} << 20U;
-  for (std::size_t bytes : {mib - 2048, mib, 3 * mib, 5 * mib + 8}) {
-    std::vector<double> values(bytes / sizeof(double));
+  for (auto bytes : {mib - 2048, mib, 3 * mib, 5 * mib + 8}) {
+    std::vector<double> values(static_cast<std::size_t>(bytes)
+                               / sizeof(double));
     std::iota(values.begin(), values.end(), 1.0);
     std::ignore = pipe->run_slave_async(block{values});
     std::size_t received = 0;
@@ -120,4 +128,53 @@ TEST_CASE_FIXTURE(served_master, "a message of megabytes arrives whole on both "
     REQUIRE(reply);
     CHECK(std::ranges::equal(*reply, values));
   }
+}
+
+TEST_CASE_FIXTURE(served_master, "who announces a message longer than "
+                                 "syncnorm.max-message is refused before it "
+                                 "comes") {
+  stranger somebody{publish()};
+  somebody.send(header_of((1U << 30U) + 1));
+  CHECK(refusal()
+        == "127.0.0.1 is refused: it announced a message of 1073741825 bytes, "
+           "more than syncnorm.max-message, 1073741824");
+}
+
+TEST_CASE_FIXTURE(served_master_with_limit,
+                  "a member that sends more than syncnorm.max-message is lost, "
+                  "and others go on") {
+  auto port = publish();
+  auto talks_too_much =
+      register_slave_thread<block, block>(other, connect(port), 1);
+  REQUIRE(talks_too_much);
+  std::vector<double> values(3 * mib / sizeof(double));
+  auto outcome = talks_too_much->run_slave(block{values});
+  REQUIRE_FALSE(outcome);
+  CHECK(code_of(outcome.error()) == errc::master_down);
+  auto line = refusal();
+  CHECK(line.find("127.0.0.1 is refused: it announced a message of 3145") == 0);
+  CHECK(line.ends_with("more than syncnorm.max-message, 2097152"));
+
+  network_config third_cfg;
+  caf::actor_system third{third_cfg};
+  auto again = remote_master<block, block>(third, "127.0.0.1", port);
+  REQUIRE(again);
+  auto pipe = register_slave_thread<block, block>(third, *again, 2);
+  REQUIRE(pipe);
+  std::ignore = pipe->run_slave_async(block{5});
+  caf::scoped_actor self{system};
+  run_master(self, master, block{1})
+      .receive([](const block& x) { CHECK(x[0] == 5); },
+               [](const caf::error& e) { FAIL(describe(e)); });
+  CHECK(pipe->await_reply());
+}
+
+TEST_CASE("nobody is connected to where syncnorm.max-message is a bad value") {
+  two_systems x{1};
+  auto master = remote_master<block, block>(x.system, "127.0.0.1", 1);
+  REQUIRE_FALSE(master);
+  CHECK(describe(master.error())
+            .find("configuration: syncnorm.max-message: expected an integer of "
+                  "65536 or more, got 1")
+        != std::string::npos);
 }

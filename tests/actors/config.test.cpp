@@ -56,18 +56,21 @@ TEST_CASE_FIXTURE(fixture, "without configuration a round has 60 s and fails "
   CHECK(defaults.deadline == caf::timespan{60s});
   CHECK(defaults.policy == failure_policy::fail_round);
   CHECK(defaults.fan_in == 16);
+  CHECK(defaults.max_message == 1'073'741'824);
   CHECK(defaults.log == log_level::info);
 }
 
 TEST_CASE_FIXTURE(fixture, "the command line sets the group") {
   app_config cfg{{"--syncnorm.deadline=1500ms",
                   "--syncnorm.failure-policy=continue-with-survivors",
-                  "--syncnorm.fan-in=8", "--syncnorm.log-level=debug"}};
+                  "--syncnorm.fan-in=8", "--syncnorm.log-level=debug",
+                  "--syncnorm.max-message=65536"}};
   CHECK(cfg.refused == caf::none);
   auto defaults = read_defaults(cfg);
   CHECK(defaults.deadline == caf::timespan{1500ms});
   CHECK(defaults.policy == failure_policy::continue_with_survivors);
   CHECK(defaults.fan_in == 8);
+  CHECK(defaults.max_message == 65'536);
   CHECK(defaults.log == log_level::debug);
 }
 
@@ -97,6 +100,10 @@ TEST_CASE_FIXTURE(fixture,
   CHECK(refusal(app_config{{"--syncnorm.fan-in=1"}})
             .find("syncnorm.fan-in: expected an integer of 2 or more, got 1")
         != std::string::npos);
+  CHECK(refusal(app_config{{"--syncnorm.max-message=65535"}})
+            .find("syncnorm.max-message: expected an integer of 65536 or more, "
+                  "got 65535")
+        != std::string::npos);
   CHECK(refusal(app_config{{"--syncnorm.log-level=loud"}})
             .find("expected one of quiet, error, warning, info, debug, got ")
         != std::string::npos);
@@ -111,7 +118,8 @@ TEST_CASE_FIXTURE(fixture,
                   "an option that the group does not have is refused") {
   CHECK(refusal(app_config{{}, "syncnorm {\n  dedline = 7s\n}\n"})
         == "configuration: syncnorm.dedline: there is no such option, expected "
-           "one of deadline, failure-policy, fan-in, log-level");
+           "one of deadline, failure-policy, fan-in, log-level, "
+           "max-message");
 }
 
 TEST_CASE_FIXTURE(fixture, "a value of another type is refused, also where the "

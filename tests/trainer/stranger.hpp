@@ -67,13 +67,13 @@ inline std::uint16_t port_of(const std::string& where) {
       std::stoi(where.substr(where.rfind(':') + 1)));
 }
 
-/// The header of a client's handshake, on either line of CAF, that announces
-/// 4 GiB less 256 bytes.
-inline std::string huge_header() {
+/// The header of a client's handshake, on either line of CAF, that announces so
+/// many bytes.
+inline std::string header_of(std::uint32_t bytes) {
   std::string header(32, '\0');
   header[0] = 1;
-  for (std::size_t i : {4U, 5U, 6U})
-    header[i] = '\xff';
+  for (std::size_t i = 0; i < 4; ++i)
+    header[4 + i] = static_cast<char>(bytes >> (24U - 8U * i));
   return header;
 }
 
@@ -92,7 +92,7 @@ inline std::vector<std::unique_ptr<stranger>> disturb(std::uint16_t port) {
   result.push_back(std::make_unique<stranger>(port));
   result.back()->send("GET / HTTP/1.1\r\n\r\n");
   result.push_back(std::make_unique<stranger>(port));
-  result.back()->send(huge_header() + "not that much");
+  result.back()->send(header_of(1U << 30U) + "not that much");
   // The first half of a TLS handshake: a header that promises 512 bytes.
   result.push_back(std::make_unique<stranger>(port));
   result.back()->send(std::string{"\x16\x03\x01\x02\x00\x01\x00\x01", 8});
