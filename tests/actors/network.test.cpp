@@ -1,3 +1,4 @@
+#include "syncnorm/detail/batch_norm_slave.hpp"
 #include "syncnorm/master_directory.hpp"
 
 #include "tests/actors/outcome.hpp"
@@ -383,6 +384,31 @@ TEST_CASE_FIXTURE(mute_master,
   caf::anon_send_exit(mute, caf::exit_reason::kill);
   check_all_told(std::move(waiting));
   check_all_told(ask_all(self, master));
+}
+
+TEST_CASE_FIXTURE(mute_master, "whoever asks a slave actor what its master on "
+                               "another node has counted is told when that is "
+                               "gone") {
+  batch_norm_options options;
+  options.name = "bn1";
+  options.channels = 1;
+  auto state = std::make_shared<future_result<bool>>();
+  detail::slave_role role;
+  role.master = caf::actor_cast<batch_norm_master_actor>(master);
+  role.copy_id = 1;
+  role.registered = std::make_shared<future_writer<bool>>(state);
+  role.ended = std::make_shared<future_writer<bool>>(
+      std::make_shared<future_result<bool>>());
+  auto slave = other.spawn<detail::batch_norm_slave>(
+      std::make_shared<batch_norm_replica>(options), std::move(role));
+  auto counts = detail::request(self, slave, get_metrics_atom_v);
+  for (int n = 0; n < 2; ++n)
+    witness->receive([](caf::ok_atom) {});
+  caf::anon_send_exit(mute, caf::exit_reason::kill);
+  std::move(counts).receive(
+      [](const sync_metrics&) { FAIL("an answer"); },
+      [](const caf::error& e) { CHECK(code_of(e) == errc::master_down); });
+  caf::anon_send_exit(slave, caf::exit_reason::kill);
 }
 
 TEST_CASE_FIXTURE(two_systems,
