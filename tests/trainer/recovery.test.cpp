@@ -12,6 +12,7 @@
 #include "syncnorm/network.hpp"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <cstdio>
 #include <memory>
@@ -34,7 +35,16 @@ dataset_ptr fewer_digits() {
   return make_dataset(training, digits->held_out);
 }
 
-/// The sixth step of an epoch goes beyond these.
+/// The digits with fewer held-out images: a replica that has these trains, and
+/// fails when it is to classify its part of the others.
+dataset_ptr fewer_held_out() {
+  auto held_out = digits->held_out;
+  held_out.labels.resize(10);
+  held_out.pixels.resize(10 * held_out.shape.size());
+  return make_dataset(digits->training, held_out);
+}
+
+/// The sixth step of an epoch goes beyond the fewer digits.
 settings short_run(const scratch_folder& folder) {
   settings result;
   result.model = model_kind::mlp;
@@ -92,6 +102,7 @@ struct network_config : test_config {
 /// A run of two nodes, of which the one that joins has too few images.
 struct faulty_run {
   settings options;
+  dataset_ptr too_few;
   network_config here;
   network_config there;
   caf::actor_system server{here};
@@ -101,7 +112,10 @@ struct faulty_run {
   std::unique_ptr<fleet> processes;
   told output;
 
-  explicit faulty_run(const settings& given) : options{given} {
+  explicit faulty_run(const settings& given,
+                      const dataset_ptr& data = fewer_digits())
+      : options{given},
+        too_few{data} {
     options.serve = "127.0.0.1:0";
     options.workers = 1;
     auto no = [] { return false; };
@@ -143,7 +157,7 @@ private:
     own.join = line.substr(start.size(), line.find(": waiting") - start.size());
     working = std::thread{[this, own] {
       application app{"a worker", -1, "same",
-                      one_replica(worker, own, fewer_digits())};
+                      one_replica(worker, own, too_few)};
       auto quiet = [](const std::string&) {};
       worker_end = message_of(
           [&] { take_part(worker, own, app, quiet, [] { return false; }); });
@@ -202,5 +216,19 @@ TEST_CASE("with --on-failure=continue the rest goes on without the process of "
                  "after step 5: process 1 (a worker, 1 replica) has failed: "
                      + why));
   CHECK(contains(one.worker_end, "has failed: " + why));
+  CHECK(saved_step(options) == 12);
+}
+
+TEST_CASE("with --on-failure=continue the rest classifies all held-out images "
+          "without the process of a replica that fails there") {
+  scratch_folder folder;
+  auto options = short_run(folder);
+  options.on_failure = failure_kind::go_on;
+  faulty_run one{options, fewer_held_out()};
+  CHECK(contains(one.run(),
+                 fmt::format(" of {})", digits->held_out.labels.size())));
+  auto text = one.output.text();
+  CHECK(contains(text, "process 1 (a worker, 1 replica) has failed: replica 1: "
+                       "expected a part of 10 samples, found "));
   CHECK(saved_step(options) == 12);
 }
