@@ -6,9 +6,9 @@
 #   --quick  formatting and the cpu preset only: no sanitizers, no fuzzing, no
 #            linting, no CUDA
 #
-# On a slow machine those of these four that would begin later than
-# SYNCNORM_TEST_MINUTES (default 28; 0: no limit) are left out, and named before
-# the last tests.
+# On a slow machine those of these four are left out, and named before the last
+# tests, that would make all of it take longer than SYNCNORM_TEST_MINUTES
+# (default 40; 0: no limit), if each stage takes what it takes on two cores.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -66,12 +66,14 @@ compile_cuda() {
 }
 
 left_out=()
+# All tests, at the end.
+tests_minutes=9
 
-# stage NAME COMMAND...: runs it, if there is time.
+# stage NAME MINUTES COMMAND...: runs it, if there are so many minutes left.
 stage() {
-  local name=$1 minutes=${SYNCNORM_TEST_MINUTES:-28}
-  shift
-  if ((minutes > 0 && SECONDS > 60 * minutes)); then
+  local name=$1 minutes=$2 limit=${SYNCNORM_TEST_MINUTES:-40}
+  shift 2
+  if ((limit > 0 && SECONDS > 60 * (limit - tests_minutes - minutes))); then
     left_out+=("$name")
     return
   fi
@@ -83,11 +85,11 @@ check_format
 say "building all, optimized, warnings as errors"
 build cpu
 if [[ $quick == no ]]; then
-  stage tsan sanitize tsan actors
-  stage asan-ubsan sanitize asan-ubsan actors
-  stage fuzz fuzz
-  stage cuda compile_cuda
-  stage lint "$root/scripts/lint.sh"
+  stage fuzz 3 fuzz
+  stage tsan 8 sanitize tsan actors
+  stage asan-ubsan 8 sanitize asan-ubsan actors
+  stage cuda 8 compile_cuda
+  stage lint 12 "$root/scripts/lint.sh"
 fi
 say "all tests (after $((SECONDS / 60)) min)"
 ((${#left_out[@]} == 0)) ||
