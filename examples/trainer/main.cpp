@@ -3,6 +3,7 @@
 
 #include "trainer/failure.hpp"
 #include "trainer/input/dataset.hpp"
+#include "trainer/model/archive.hpp"
 #include "trainer/model/engine.hpp"
 #include "trainer/output/atomic_file.hpp"
 #include "trainer/output/progress.hpp"
@@ -124,7 +125,7 @@ void join_run(caf::actor_system& system, const settings& options) {
 
 /// Model, norm and precision are the checkpoint's own.
 settings settings_of_checkpoint(settings options, const dataset& data) {
-  auto state = parse_state(read_state(read_whole(options.eval), options.eval),
+  auto state = parse_state(unpack_run(read_whole(options.eval), options.eval),
                            options.eval);
   options.model = parse_model(state.model);
   options.norm = parse_norm(state.norm);
@@ -144,7 +145,8 @@ void evaluate_model(caf::actor_system& system, const settings& given) {
   auto devices = devices_of(options);
   replica_group replicas{system,
                          spawn_replicas(system, options, devices, data)};
-  replicas.load(read_whole(options.eval), options.eval);
+  replicas.assume(unpack(read_whole(options.eval), options.eval, options,
+                         data->training.shape));
   auto result = replicas.evaluate(data->held_out.size(), replicas.size());
   auto count = static_cast<double>(result.samples);
   fmt::print("held-out accuracy {:.2f} % ({} of {}), loss {:.6f}\n",

@@ -7,6 +7,7 @@
 #include "trainer/run/gradient_sum.hpp"
 #include "trainer/run/host.hpp"
 #include "trainer/run/messages.hpp"
+#include "trainer/run/model_state.hpp"
 #include "trainer/run/request_check.hpp"
 
 #include <algorithm>
@@ -93,6 +94,29 @@ inline bool read_step(std::span<const std::byte> bytes,
   return read_as<train::step_plan>(bytes, system);
 }
 
+/// A state that a replica takes has as many values as its model, of its type,
+/// and no other; the corpus has one of a model in float32.
+inline bool read_model_state(std::span<const std::byte> bytes,
+                             caf::actor_system& system) {
+  train::model_state x;
+  if (detail::deserialize(bytes, x)) {
+    auto has = [](const train::flat_array& values, std::size_t size) {
+      return values.f32.size() == size && values.f64.size() == 0;
+    };
+    auto is_negative = [](std::int64_t count) { return count < 0; };
+    if (std::ranges::any_of(x.batches.values, is_negative))
+      return false;
+    try {
+      train::require_fit(x, {7, false, 3, 2, 1});
+      if (!has(x.weights, 3) || !has(x.velocity, 3) || !has(x.statistics, 2)
+          || x.batches.size() != 1)
+        return false;
+    } catch (const train::failure&) {
+    }
+  }
+  return read_as<train::model_state>(bytes, system);
+}
+
 /// Who applies for a place, twice, with replicas of its own instead of what
 /// cannot be made up, is taken in once or refused, by lines that can be
 /// printed.
@@ -149,6 +173,7 @@ inline bool read_trainer(std::span<const std::byte> bytes,
       read_launch,
       read_identity,
       read_applicant,
+      read_model_state,
   };
   if (bytes.empty())
     return true;

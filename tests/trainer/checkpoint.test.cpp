@@ -2,14 +2,19 @@
 #include "trainer/model/engine.hpp"
 #include "trainer/model/network.hpp"
 
-#include "trainer/scratch_folder.hpp"
+#include "trainer/output/seal.hpp"
 
+#include "trainer/scratch_folder.hpp"
+#include "trainer/test_config.hpp"
+
+#include <caffe2/serialize/inline_container.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/serialize.h>
 
-#include <cstdio>
+#include <algorithm>
+#include <sstream>
 
 // libtorch's logging headers define CHECK, as doctest does.
 #undef CHECK
@@ -62,11 +67,65 @@ engine trained(const settings& options) {
   return machine;
 }
 
+/// The content of a checkpoint of `machine`.
+std::string packed(const engine& machine, const settings& options) {
+  return pack(machine.state(), "state of the run", options,
+              digits->training.shape);
+}
+
+model_state unpacked(const std::string& content, const settings& options) {
+  return unpack(content, "the file", options, digits->training.shape);
+}
+
+/// As libtorch writes it, with our entry, and sealed.
+std::string archive_of(const network& model, const torch::Tensor& velocity) {
+  torch::serialize::OutputArchive archive;
+  model.save(archive);
+  torch::serialize::OutputArchive ours{archive.compilation_unit()};
+  ours.write("velocity", velocity);
+  ours.write("state", c10::IValue{std::string{"state of the run"}});
+  archive.write("syncnorm", ours);
+  std::ostringstream out;
+  archive.save_to(out);
+  auto content = out.str();
+  seal(content);
+  return content;
+}
+
+/// The same as a process writes it whose model is on a GPU.
+std::string as_from_gpu(const std::string& content) {
+  std::istringstream in{content};
+  caffe2::serialize::PyTorchStreamReader reader{&in};
+  std::string result;
+  caffe2::serialize::PyTorchStreamWriter writer{
+      [&](const void* data, std::size_t size) {
+        result.append(static_cast<const char*>(data), size);
+        return size;
+      }};
+  for (const auto& name : reader.getAllRecords()) {
+    auto [data, size] = reader.getRecord(name);
+    std::string record{static_cast<const char*>(data.get()), size};
+    // Strings of a pickle, after their sizes.
+    const std::string cpu{"X\x03\0\0\0cpu", 8};
+    const std::string gpu{"X\x06\0\0\0cuda:0", 11};
+    for (auto at = record.find(cpu); name == "data.pkl" && at != record.npos;
+         at = record.find(cpu, at))
+      record.replace(at, cpu.size(), gpu);
+    // The others the writer adds.
+    if (name != "version" && !name.starts_with("."))
+      writer.writeRecord(name, record.data(), record.size());
+  }
+  writer.writeEndOfFile();
+  seal(result);
+  return result;
+}
+
 /// What plain libtorch reads from the checkpoint of `machine`.
-std::shared_ptr<plain_cnn> loaded_by_libtorch(engine& machine) {
+std::shared_ptr<plain_cnn> loaded_by_libtorch(const engine& machine,
+                                              const settings& options) {
   scratch_folder folder;
   auto file = folder / "model.pt";
-  auto content = machine.save("");
+  auto content = packed(machine, options);
   write_bytes(file, {content.begin(), content.end()});
   auto model = std::make_shared<plain_cnn>();
   torch::load(model, file.string());
@@ -92,18 +151,98 @@ TEST_CASE("a checkpoint brings back weights, statistics and optimizer") {
     options.seed = 2;
     engine other{options, device{}, digits};
     CHECK(other.hash() != machine.hash());
-    auto content = machine.save("state of the run");
-    other.load(content, "file");
+    auto content = packed(machine, options);
+    other.assume(unpacked(content, options));
     CHECK(other.hash() == machine.hash());
-    CHECK(read_state(content, "file") == "state of the run");
-    CHECK(other.save("state of the run") == content);
+    CHECK(unpack_run(content, "the file") == "state of the run");
+    CHECK(packed(other, options) == content);
   }
+}
+
+TEST_CASE("an engine that has taken over a state from another process goes on "
+          "as the one that it is of") {
+  (void) configuration(); // Knows the messages.
+  for (auto precision : {precision_kind::f32, precision_kind::f64})
+    for (auto norm : {norm_kind::sync, norm_kind::local, norm_kind::frozen}) {
+      settings options;
+      options.precision = precision;
+      options.norm = norm;
+      options.shift = 0; // Which the seed decides.
+      auto machine = trained(options);
+      model_state sent;
+      auto wire = syncnorm::detail::serialize(machine.state());
+      REQUIRE(syncnorm::detail::deserialize(wire, sent));
+      CHECK(sent.fingerprint == machine.fingerprint());
+      options.seed = 2;
+      engine other{options, device{}, digits};
+      other.assume(sent);
+      CHECK(other.hash() == machine.hash());
+      CHECK(packed(other, options) == packed(machine, options));
+      std::vector<std::uint32_t> samples{9, 10, 11, 12};
+      for (auto* x : {&machine, &other})
+        x->descend({0.1, 0.9, 0},
+                   x->differentiate(samples, samples.size(), 0).gradient);
+      CHECK(other.hash() == machine.hash());
+      CHECK(packed(other, options) == packed(machine, options));
+    }
+}
+
+TEST_CASE("a state of another model, of another type or of other sizes is "
+          "refused by what was expected and found, and nothing is taken over") {
+  settings options;
+  options.model = model_kind::mlp;
+  auto machine = trained(options);
+  auto before = machine.hash();
+  auto refusal = [&](const model_state& state) {
+    auto why = message_of([&] { machine.assume(state); });
+    CHECK(machine.hash() == before);
+    return why;
+  };
+  auto of_another = trained({}).state();
+  CHECK(refusal(of_another)
+            .starts_with("a model's state: expected one of model "));
+  auto wide = options;
+  wide.precision = precision_kind::f64;
+  CHECK(refusal(trained(wide).state())
+            .starts_with("a model's state: expected one of model "));
+  // What is written before what is wrong differs from what was there.
+  auto state = engine{options, device{}, digits}.state();
+  auto with = [&](auto change) {
+    auto result = state;
+    change(result);
+    return result;
+  };
+  CHECK(contains(refusal(with([](auto& x) { x.velocity = {}; })),
+                 "velocities in float32, found 0 in float32"));
+  CHECK(contains(refusal(with([](auto& x) { x.weights.f64 = {1.0}; })),
+                 "in float32 and 1 in float64"));
+  CHECK(contains(refusal(with([](auto& x) { x.statistics = x.weights; })),
+                 " 384 statistics in float32, found "));
+  CHECK(contains(refusal(with([](auto& x) { x.batches.values[1] = -1; })),
+                 "counts of batches from 0 on, found -1"));
+  CHECK(contains(refusal(with([](auto& x) { x.batches.values.push_back(1); })),
+                 "2 counts of batches, found 3"));
+  machine.assume(state);
+  CHECK(machine.hash() != before);
+}
+
+TEST_CASE(
+    "a checkpoint's file is what libtorch writes, in the same bytes, with "
+    "one more entry and a seal") {
+  settings options;
+  options.model = model_kind::mlp;
+  engine machine{options, device{}, digits};
+  auto model =
+      make_network(options.model, options.norm, digits->training.shape);
+  initialize(*model, options.seed);
+  auto n = static_cast<std::int64_t>(machine.size());
+  CHECK(packed(machine, options) == archive_of(*model, torch::zeros({n})));
 }
 
 TEST_CASE("plain libtorch loads a checkpoint under BatchNorm's names, and "
           "computes the same") {
   auto machine = trained({});
-  auto model = loaded_by_libtorch(machine);
+  auto model = loaded_by_libtorch(machine, {});
   CHECK(model->norm1->num_batches_tracked.item<std::int64_t>() == 1);
   model->eval();
   torch::NoGradGuard no_grad;
@@ -122,7 +261,7 @@ TEST_CASE("a step changes the running statistics, but not with frozen norm, "
     settings options;
     options.norm = norm;
     auto machine = trained(options);
-    auto model = loaded_by_libtorch(machine);
+    auto model = loaded_by_libtorch(machine, options);
     auto is_frozen = norm == norm_kind::frozen;
     for (auto& layer : {model->norm1, model->norm2, model->norm3}) {
       CHECK(layer->running_mean.eq(0).all().item<bool>() == is_frozen);
@@ -133,65 +272,81 @@ TEST_CASE("a step changes the running statistics, but not with frozen norm, "
   }
 }
 
+TEST_CASE("a checkpoint that was written from a GPU is read where there is "
+          "none") {
+  settings options;
+  options.model = model_kind::mlp;
+  auto machine = trained(options);
+  auto content = as_from_gpu(packed(machine, options));
+  CHECK(contains(content, "cuda:0"));
+  engine other{options, device{}, digits};
+  other.assume(unpacked(content, options));
+  CHECK(other.hash() == machine.hash());
+  CHECK(unpack_run(content, "the file") == "state of the run");
+}
+
 TEST_CASE("a checkpoint with one bit changed anywhere, or cut off, is refused "
           "by name") {
   settings options;
   options.model = model_kind::mlp;
-  auto machine = trained(options);
-  auto content = machine.save("state");
-  auto before = machine.hash();
-  auto load = [&](const std::string& x) {
-    return message_of([&] { machine.load(x, "the file"); });
+  auto content = packed(trained(options), options);
+  auto refusal = [&](const std::string& x) {
+    return message_of([&] { (void) unpacked(x, options); });
   };
+  CHECK(refusal(content) == "nothing was thrown");
   // A prime step visits every kind of byte in turn.
   for (std::size_t at = 0; at < content.size(); at += 997) {
     auto damaged = content;
     damaged[at] = static_cast<char>(damaged[at] ^ 0x10);
-    REQUIRE(load(damaged).starts_with("the file: "));
+    REQUIRE(refusal(damaged).starts_with("the file: "));
   }
   for (std::size_t size = 0; size < content.size(); size += 9973)
-    REQUIRE(load(content.substr(0, size)).starts_with("the file: "));
-  CHECK(machine.hash() == before);
+    REQUIRE(refusal(content.substr(0, size)).starts_with("the file: "));
 }
 
-TEST_CASE("a checkpoint of another model is refused by name, and nothing is "
-          "taken over") {
+TEST_CASE("a checkpoint of another model is refused by name") {
   settings options;
   options.model = model_kind::mlp;
-  auto content = trained(options).save("state");
-  engine machine{{}, device{}, digits};
-  auto before = machine.hash();
+  auto content = packed(trained(options), options);
   CHECK(message_of([&] {
-          machine.load(content, "the file");
+          (void) unpacked(content, {});
         }).starts_with("the file: of another model"));
-  CHECK(machine.hash() == before);
 }
 
 TEST_CASE("a checkpoint with the same names and as many weights, but of other "
-          "shapes, types or velocity, is refused, and nothing is taken over") {
+          "shapes, types or velocity, is refused") {
   settings options;
   options.model = model_kind::mlp;
-  auto machine = trained(options);
-  auto before = machine.hash();
-  auto pack_with = [&](const torch::Tensor& velocity, bool turned) {
+  auto archive_with = [&](const torch::Tensor& velocity, auto change) {
     auto model =
         make_network(options.model, options.norm, digits->training.shape);
-    if (turned)
-      for (auto& x : model->parameters())
-        if (x.dim() == 2)
-          x.set_data(x.detach().t().contiguous());
-    return pack(*model, velocity, "state");
+    change(*model);
+    return archive_of(*model, velocity);
   };
   auto refusal = [&](const std::string& content) {
-    return message_of([&] { machine.load(content, "the file"); });
+    return message_of([&] { (void) unpacked(content, options); });
+  };
+  auto leave = [](network&) {};
+  auto turn = [](network& model) {
+    for (auto& x : model.parameters())
+      if (x.dim() == 2)
+        x.set_data(x.detach().t().contiguous());
+  };
+  auto count_in_floats = [](network& model) {
+    for (auto& x : model.buffers())
+      x.set_data(x.to(torch::kFloat32));
+  };
+  auto widen = [](network& model) {
+    move_model(model, torch::kCPU, torch::kFloat64);
   };
   const std::string expected = "the file: of another model: expected ";
-  auto n = static_cast<std::int64_t>(machine.size());
-  CHECK(refusal(pack_with(torch::zeros({n}), true)).starts_with(expected));
-  CHECK(refusal(pack_with(torch::zeros({1}), false)).starts_with(expected));
-  CHECK(refusal(pack_with(torch::zeros({n}, torch::kFloat64), false))
+  auto n = static_cast<std::int64_t>(engine{options, device{}, digits}.size());
+  auto zeros = torch::zeros({n});
+  CHECK(refusal(archive_with(zeros, turn)).starts_with(expected));
+  CHECK(refusal(archive_with(zeros, count_in_floats)).starts_with(expected));
+  CHECK(refusal(archive_with(zeros, widen)).starts_with(expected));
+  CHECK(refusal(archive_with(torch::zeros({1}), leave)).starts_with(expected));
+  CHECK(refusal(archive_with(torch::zeros({n}, torch::kFloat64), leave))
             .starts_with(expected));
-  CHECK(machine.hash() == before);
-  CHECK(refusal(pack_with(torch::zeros({n}), false)) == "nothing was thrown");
-  CHECK(machine.hash() != before);
+  CHECK(refusal(archive_with(zeros, leave)) == "nothing was thrown");
 }

@@ -98,14 +98,14 @@ public:
             return hash_;
           return caf::delegated<std::uint64_t>{};
         },
-        [this](save_atom,
-               const std::string& state) -> caf::result<std::string> {
+        [this](state_atom) -> caf::result<model_state> {
           if (hash_ == silent)
-            return caf::delegated<std::string>{};
-          return state;
+            return caf::delegated<model_state>{};
+          return model_state{};
         },
-        [this](load_atom, const std::string&,
-               const std::string&) -> caf::result<void> { return problem_(); },
+        [this](assume_atom, const model_state&) -> caf::result<void> {
+          return problem_();
+        },
         [](ping_atom) -> caf::result<std::string> { return std::string{}; },
         [](open_atom) -> caf::result<std::string> { return std::string{}; },
         [](reach_atom, const std::string&) -> caf::result<void> {
@@ -355,7 +355,7 @@ TEST_CASE("of several errors the cause is reported, not what followed") {
   fakes.add(1, [] { return make_error(errc::master_down, "follower"); });
   fakes.add(1, [] { return make_error(errc::invalid_argument, "cause"); });
   replica_group group{fakes.system, fakes.members};
-  CHECK(message_of([&] { group.load({}, "file"); }) == "cause");
+  CHECK(message_of([&] { group.assume({}); }) == "cause");
 }
 
 TEST_CASE("a replica that is gone is an error, not a wait") {
@@ -363,7 +363,7 @@ TEST_CASE("a replica that is gone is an error, not a wait") {
   fakes.add(1);
   caf::anon_send_exit(fakes.members[0], caf::exit_reason::kill);
   replica_group group{fakes.system, fakes.members};
-  CHECK(message_of([&] { group.load({}, "file"); }) != "nothing was thrown");
+  CHECK(message_of([&] { group.assume({}); }) != "nothing was thrown");
 }
 
 TEST_CASE("a replica that does not answer after another one has is an error "
@@ -385,7 +385,7 @@ TEST_CASE("a replica that alone is asked for what takes no long computing, and "
   fake_group fakes;
   fakes.add(silent);
   replica_group group{fakes.system, fakes.members, 10ms};
-  CHECK(message_of([&] { (void) group.save({}); })
+  CHECK(message_of([&] { (void) group.state(); })
         == "replica 0 did not answer in time");
 }
 
@@ -398,6 +398,6 @@ TEST_CASE("nothing is saved of a replica 0 that did not say how a step ended") {
   group.begin_step({});
   CHECK(message_of([&] { (void) group.end_step(); })
         == "replica 0 did not answer in time");
-  CHECK(message_of([&] { (void) group.save({}); })
+  CHECK(message_of([&] { (void) group.state(); })
         == "replica 0 may be in the middle of a step");
 }

@@ -1,5 +1,6 @@
 // A replica that fails while its process answers.
 
+#include "trainer/model/archive.hpp"
 #include "trainer/run/replica.hpp"
 #include "trainer/run/trainer.hpp"
 #include "trainer/run/worker.hpp"
@@ -64,7 +65,7 @@ std::vector<replica_actor> one_replica(caf::actor_system& system,
 
 std::uint64_t saved_step(const settings& options) {
   auto file = checkpoint_file(options);
-  return parse_state(read_state(read_whole(file), file), file).step;
+  return parse_state(unpack_run(read_whole(file), file), file).step;
 }
 
 /// What a run has told its user.

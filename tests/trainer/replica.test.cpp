@@ -49,6 +49,15 @@ struct asked_replica {
     return why;
   }
 
+  template <class Result, class... Xs>
+  Result answer(Xs... xs) {
+    Result result{};
+    detail::request(self, member, std::move(xs)...)
+        .receive([&](const Result& x) { result = x; },
+                 [](const caf::error& x) { FAIL(train::text_of(x)); });
+    return result;
+  }
+
   std::string step(std::uint64_t begin, std::uint64_t end) {
     return refusal<step_report>(step_atom_v, step_plan{0, 1, begin, end, 0.1});
   }
@@ -105,6 +114,19 @@ TEST_CASE("a replica refuses a place that there is not") {
   CHECK(contains(one.follow({}, 2, 2), "found number 2 of 2"));
   CHECK(contains(one.refusal<void>(settle_atom_v, most, std::uint64_t{4}),
                  "of 4"));
+}
+
+TEST_CASE("a replica refuses a state of another model by its own name, and is "
+          "as it was") {
+  asked_replica one;
+  auto before = one.answer<std::uint64_t>(hash_atom_v);
+  auto state = one.answer<model_state>(state_atom_v);
+  CHECK(one.refusal<void>(assume_atom_v, state).empty());
+  CHECK(one.answer<std::uint64_t>(hash_atom_v) == before);
+  state.velocity.f32 = {};
+  CHECK(contains(one.refusal<void>(assume_atom_v, state),
+                 "replica 0: a model's state: expected "));
+  CHECK(one.answer<std::uint64_t>(hash_atom_v) == before);
 }
 
 TEST_CASE("a replica refuses masters that are none") {

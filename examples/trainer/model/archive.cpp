@@ -1,16 +1,17 @@
 #include "trainer/model/archive.hpp"
 
 #include "trainer/failure.hpp"
-#include "trainer/model/engine.hpp"
+#include "trainer/model/network.hpp"
+#include "trainer/model/rows.hpp"
+#include "trainer/model/snapshot.hpp"
 #include "trainer/output/seal.hpp"
 
 #include <fmt/format.h>
 #include <torch/serialize/input-archive.h>
 #include <torch/serialize/output-archive.h>
 
-#include <algorithm>
 #include <sstream>
-#include <vector>
+#include <utility>
 
 namespace syncnorm::train {
 
@@ -21,7 +22,8 @@ torch::serialize::InputArchive open(const std::string& content,
   check_seal(content, file);
   torch::serialize::InputArchive archive;
   try {
-    archive.load_from(content.data(), content.size());
+    // Also what was written from a GPU.
+    archive.load_from(content.data(), content.size(), torch::kCPU);
   } catch (const c10::Error& x) {
     throw failure{fmt::format("{}: {}", file, x.what_without_backtrace())};
   }
@@ -37,55 +39,61 @@ torch::serialize::InputArchive open_ours(torch::serialize::InputArchive& whole,
   return ours;
 }
 
-std::vector<torch::Tensor> tensors_of(const network& model) {
-  auto result = model.parameters();
-  auto buffers = model.buffers();
-  result.insert(result.end(), buffers.begin(), buffers.end());
-  return result;
+bool read_tensors(const torch::OrderedDict<std::string, torch::Tensor>& named,
+                  bool are_buffers, torch::serialize::InputArchive& archive) {
+  for (const auto& place : named) {
+    torch::Tensor read;
+    archive.read(place.key(), read, are_buffers);
+    auto x = place.value().detach();
+    if (read.sizes() != x.sizes() || read.scalar_type() != x.scalar_type())
+      return false;
+    x.copy_(read);
+  }
+  return true;
 }
 
-/// What a model had before it was loaded, and has again with this object's end
-/// unless it is kept as it is.
-class former_tensors {
-public:
-  explicit former_tensors(const network& model) : tensors_{tensors_of(model)} {
-    for (const auto& x : tensors_)
-      former_.push_back(x.detach());
+/// As `module.load(archive)`, but that would read a tensor of another type as
+/// one of the model's, and beyond its end.
+/// @returns whether all have the model's types and shapes.
+bool read_module(const torch::nn::Module& module,
+                 torch::serialize::InputArchive& archive) {
+  if (!read_tensors(module.named_parameters(false), false, archive)
+      || !read_tensors(module.named_buffers(false), true, archive))
+    return false;
+  for (const auto& child : module.named_children()) {
+    torch::serialize::InputArchive part;
+    archive.read(child.key(), part);
+    if (!read_module(*child.value(), part))
+      return false;
   }
+  return true;
+}
 
-  former_tensors(const former_tensors&) = delete;
-  former_tensors& operator=(const former_tensors&) = delete;
+/// On the CPU, in the type of the options.
+network_ptr empty_network(const settings& options, image_shape shape) {
+  auto model = make_network(options.model, options.norm, shape);
+  move_model(*model, torch::kCPU, weight_type(options.precision));
+  return model;
+}
 
-  ~former_tensors() {
-    for (std::size_t i = 0; i < former_.size(); ++i)
-      tensors_[i].set_data(former_[i]);
-  }
-
-  [[nodiscard]] bool have_shapes_of(const network& model) const {
-    auto others = tensors_of(model);
-    return std::ranges::equal(
-        former_, others,
-        [](const auto& x, const auto& y) { return x.sizes() == y.sizes(); });
-  }
-
-  void forget() {
-    former_.clear();
-  }
-
-private:
-  std::vector<torch::Tensor> tensors_;
-  std::vector<torch::Tensor> former_;
-};
+/// Zeros, for the weights of `model`.
+torch::Tensor velocity_of(const network& model) {
+  auto weights = model.parameters();
+  return torch::zeros({count_values(weights)}, weights.at(0).scalar_type());
+}
 
 } // namespace
 
-std::string pack(const network& model, const torch::Tensor& velocity,
-                 const std::string& state) {
+std::string pack(const model_state& state, const std::string& run,
+                 const settings& options, image_shape shape) {
+  auto model = empty_network(options, shape);
+  auto velocity = velocity_of(*model);
+  restore(state, *model, velocity);
   torch::serialize::OutputArchive archive;
-  model.save(archive);
+  model->save(archive);
   torch::serialize::OutputArchive ours{archive.compilation_unit()};
   ours.write("velocity", velocity);
-  ours.write("state", c10::IValue{state});
+  ours.write("state", c10::IValue{run});
   archive.write("syncnorm", ours);
   std::ostringstream out;
   archive.save_to(out);
@@ -94,28 +102,32 @@ std::string pack(const network& model, const torch::Tensor& velocity,
   return content;
 }
 
-void unpack(const std::string& content, const std::string& file, network& model,
-            torch::Tensor& velocity) {
+model_state unpack(const std::string& content, const std::string& file,
+                   const settings& options, image_shape shape) {
   auto archive = open(content, file);
-  former_tensors former{model};
+  auto model = empty_network(options, shape);
+  auto velocity = velocity_of(*model);
   torch::Tensor read;
+  auto fits = false;
   try {
-    model.load(archive);
+    fits = read_module(*model, archive);
     open_ours(archive, file).read("velocity", read);
+    fits = fits && read.sizes() == velocity.sizes()
+           && read.scalar_type() == velocity.scalar_type();
+    if (fits)
+      velocity.copy_(read);
   } catch (const c10::Error& x) {
     throw failure{fmt::format("{}: of another model: {}", file,
                               x.what_without_backtrace())};
   }
-  if (!former.have_shapes_of(model) || read.sizes() != velocity.sizes()
-      || read.scalar_type() != velocity.scalar_type())
+  if (!fits)
     throw failure{fmt::format("{}: of another model: expected {} weights, "
                               "found {}, or other shapes",
                               file, velocity.numel(), read.numel())};
-  velocity.copy_(read);
-  former.forget();
+  return snapshot_of(*model, velocity);
 }
 
-std::string read_state(const std::string& content, const std::string& file) {
+std::string unpack_run(const std::string& content, const std::string& file) {
   auto archive = open(content, file);
   c10::IValue state;
   try {

@@ -1,26 +1,39 @@
 #pragma once
 
-#include "trainer/model/network.hpp"
-
-#include <torch/types.h>
+#include "trainer/input/dataset.hpp"
+#include "trainer/plan/settings.hpp"
+#include "trainer/run/model_state.hpp"
 
 #include <string>
 
+// What is in a checkpoint's file: what `torch::save(model, file)` writes, with
+// the optimizer's velocity and the run's state beside the model, in an entry
+// "syncnorm" that `torch::load` passes over. So plain libtorch and Python's
+// `torch.jit.load` read the model. The comment of the zip archive holds a
+// CRC-32C of all that comes before it.
+//
+// Only the process that has the file reads and writes it: between processes
+// travels a `model_state`. libtorch, which this header hides, does it with a
+// model of its own on the CPU, made for `options` and images of `shape`.
+
 namespace syncnorm::train {
 
-/// A checkpoint's content: what `torch::save(model, file)` writes, with the
-/// optimizer's velocity and the run's `state` beside the model, in an entry
-/// "syncnorm" that `torch::load` passes over. So plain libtorch and Python's
-/// `torch.jit.load` read the model. The comment of the zip archive holds a
-/// CRC-32C of all that comes before it.
-[[nodiscard]] std::string pack(const network& model,
-                               const torch::Tensor& velocity,
-                               const std::string& state);
+/// A checkpoint's content.
+/// @param run the run's state; see `to_text`.
+/// @throws failure if `state` is of another model.
+[[nodiscard]] std::string pack(const model_state& state, const std::string& run,
+                               const settings& options, image_shape shape);
 
-/// Takes over what `pack` put in.
+/// The model's state that `pack` put in.
 /// @throws failure that names `file` if it is not a checkpoint, or if the model
-///         or the velocity has other shapes; both are as they were.
-void unpack(const std::string& content, const std::string& file, network& model,
-            torch::Tensor& velocity);
+///         or the velocity has other names, types or shapes.
+[[nodiscard]] model_state unpack(const std::string& content,
+                                 const std::string& file,
+                                 const settings& options, image_shape shape);
+
+/// The run's state that `pack` put in.
+/// @throws failure that names `file` if it is not a checkpoint.
+[[nodiscard]] std::string unpack_run(const std::string& content,
+                                     const std::string& file);
 
 } // namespace syncnorm::train

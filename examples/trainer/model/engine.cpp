@@ -2,20 +2,20 @@
 
 #include "trainer/failure.hpp"
 #include "trainer/input/batch.hpp"
-#include "trainer/model/archive.hpp"
+#include "trainer/model/hash.hpp"
 #include "trainer/model/network.hpp"
+#include "trainer/model/rows.hpp"
+#include "trainer/model/snapshot.hpp"
 
 #include "syncnorm/nn/synchronize_apart.hpp"
 
 #include <ATen/autocast_mode.h>
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <torch/cuda.h>
 #include <torch/nn/modules/batchnorm.h>
 
-#include <bit>
-#include <cstring>
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -81,31 +81,6 @@ bool is_norm(const torch::nn::Module& layer) {
          || dynamic_cast<const torch::nn::BatchNorm2dImpl*>(&layer);
 }
 
-constexpr std::uint64_t fnv_offset = 0xcbf29ce484222325U;
-
-/// FNV-1a on 64-bit words; a last word is filled with zeros.
-std::uint64_t hash_bytes(std::uint64_t hash, const char* data,
-                         std::size_t size) {
-  for (std::size_t at = 0; at < size; at += sizeof hash) {
-    std::uint64_t word = 0;
-    std::memcpy(&word, data + at, std::min(sizeof word, size - at));
-    hash = (hash ^ word) * 0x100000001b3U;
-  }
-  return hash;
-}
-
-std::uint64_t hash_tensor(std::uint64_t hash, const Tensor& x) {
-  auto host = x.detach().to(torch::kCPU).contiguous();
-  return hash_bytes(hash, static_cast<const char*>(host.data_ptr()),
-                    host.nbytes());
-}
-
-template <class T>
-flat_array to_flat(const Tensor& x) {
-  const auto* data = x.data_ptr<T>();
-  return flat_array{std::vector<T>(data, data + x.numel())};
-}
-
 template <class T>
 void descend_as(const sgd_settings& how, const Tensor& weights,
                 const Tensor& velocity, const flat_array& gradient) {
@@ -137,63 +112,33 @@ struct engine::implementation {
       : options{how},
         data{std::move(shared)},
         where{device_of(device)},
-        type{how.precision == precision_kind::f64 ? torch::kFloat64
-                                                  : torch::kFloat32},
+        type{weight_type(how.precision)},
         model{make_network(how.model, how.norm, data->training.shape)} {
     initialize(*model, how.seed);
-    std::int64_t count = 0;
-    for (const auto& x : model->parameters())
-      count += x.numel();
+    auto count = count_values(model->parameters());
     velocity = torch::zeros({count}, type);
     gradient = torch::zeros({count}, type);
     weights = torch::zeros({count}, type);
-    move_model();
+    move_model(*model, where, type);
     collect_weights();
   }
 
-  /// Brings the model to the device and its values to the type; the counters
-  /// of batches stay integers, which `Module::to` would not leave them.
-  void move_model() {
-    torch::NoGradGuard no_grad;
-    auto move = [this](Tensor& x) {
-      x.set_data(x.is_floating_point() ? x.to(where, type) : x.to(where));
-    };
-    for (auto& x : model->parameters())
-      move(x);
-    for (auto& x : model->buffers())
-      move(x);
-  }
-
-  /// Calls `f` with each parameter and its place in a row of all of them.
-  template <class F>
-  void for_each_weight(const Tensor& row, F f) const {
-    std::int64_t at = 0;
-    for (auto& x : model->parameters()) {
-      f(x, row.narrow(0, at, x.numel()).view(x.sizes()));
-      at += x.numel();
-    }
-  }
-
   void collect_weights() {
-    torch::NoGradGuard no_grad;
-    for_each_weight(weights,
-                    [](const Tensor& x, Tensor place) { place.copy_(x); });
+    collect(model->parameters(), weights);
   }
 
   void spread_weights() {
-    torch::NoGradGuard no_grad;
-    for_each_weight(weights,
-                    [](Tensor& x, const Tensor& place) { x.copy_(place); });
+    spread(weights, model->parameters());
   }
 
   void collect_gradient() {
-    torch::NoGradGuard no_grad;
-    for_each_weight(gradient, [](const Tensor& x, Tensor place) {
-      if (x.grad().defined())
-        place.copy_(x.grad());
-      else
-        place.zero_();
-    });
+    for_each_place(model->parameters(), gradient,
+                   [](const Tensor& x, const Tensor& place) {
+                     if (x.grad().defined())
+                       place.copy_(x.grad());
+                     else
+                       place.zero_();
+                   });
   }
 
   void remember_statistics() {
@@ -288,18 +233,7 @@ void engine::follow(caf::actor_system& system, std::size_t index,
 }
 
 std::uint64_t engine::fingerprint() const {
-  std::uint64_t hash = fnv_offset;
-  auto add = [&hash](const auto& named) {
-    for (const auto& x : named) {
-      auto text = fmt::format("{} {} {}", x.key(),
-                              static_cast<int>(x.value().scalar_type()),
-                              fmt::join(x.value().sizes(), ","));
-      hash = hash_bytes(hash, text.data(), text.size());
-    }
-  };
-  add(self_->model->named_parameters());
-  add(self_->model->named_buffers());
-  return hash;
+  return fingerprint_of(*self_->model);
 }
 
 std::size_t engine::size() const noexcept {
@@ -327,9 +261,7 @@ gradient_part engine::differentiate(std::span<const std::uint32_t> samples,
   loss.backward();
   self_->collect_gradient();
   result.loss = loss.item<double>();
-  result.gradient = self_->type == torch::kFloat64
-                        ? to_flat<double>(self_->gradient)
-                        : to_flat<float>(self_->gradient);
+  result.gradient = to_flat(self_->gradient);
   return result;
 }
 
@@ -365,22 +297,20 @@ evaluation engine::evaluate(std::size_t begin, std::size_t end) {
 }
 
 std::uint64_t engine::hash() const {
-  auto hash = fnv_offset;
-  for (const auto& x : self_->model->parameters())
-    hash = hash_tensor(hash, x);
+  auto tensors = self_->model->parameters();
   if (self_->options.norm != norm_kind::local)
     for (const auto& x : self_->model->buffers())
-      hash = hash_tensor(hash, x);
-  return hash_tensor(hash, self_->velocity);
+      tensors.push_back(x);
+  tensors.push_back(self_->velocity);
+  return hash_of(tensors);
 }
 
-std::string engine::save(const std::string& state) const {
-  return pack(*self_->model, self_->velocity, state);
+model_state engine::state() const {
+  return snapshot_of(*self_->model, self_->velocity);
 }
 
-void engine::load(const std::string& content, const std::string& file) {
-  unpack(content, file, *self_->model, self_->velocity);
-  self_->move_model();
+void engine::assume(const model_state& state) {
+  restore(state, *self_->model, self_->velocity);
   self_->collect_weights();
 }
 

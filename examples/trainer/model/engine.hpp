@@ -72,12 +72,13 @@ public:
   /// norm is local.
   [[nodiscard]] std::uint64_t hash() const;
 
-  /// A checkpoint's content: model and optimizer, and `state` as it is.
-  [[nodiscard]] std::string save(const std::string& state) const;
+  /// Weights, statistics and the optimizer's state.
+  [[nodiscard]] model_state state() const;
 
-  /// Takes over model and optimizer of a checkpoint's content.
-  /// @throws failure that names `file` if it is of another model.
-  void load(const std::string& content, const std::string& file);
+  /// Becomes equal to the one that `state` is of, whose device may be another.
+  /// @throws failure with what was expected and found if that has another
+  ///         model, another type or other sizes; nothing has changed then.
+  void assume(const model_state& state);
 
   /// Tells the other replicas, which may wait in a synchronized layer, that
   /// this one does not come.
@@ -87,10 +88,5 @@ private:
   struct implementation;
   std::unique_ptr<implementation> self_;
 };
-
-/// The `state` that a checkpoint was saved with.
-/// @throws failure that names `file` if it is not the content of a checkpoint.
-[[nodiscard]] std::string read_state(const std::string& content,
-                                     const std::string& file);
 
 } // namespace syncnorm::train

@@ -204,4 +204,20 @@ void initialize(network& model, std::uint64_t seed) {
   }
 }
 
+torch::ScalarType weight_type(precision_kind precision) {
+  return precision == precision_kind::f64 ? torch::kFloat64 : torch::kFloat32;
+}
+
+void move_model(network& model, const torch::Device& where,
+                torch::ScalarType type) {
+  torch::NoGradGuard no_grad;
+  auto move_one = [&](Tensor& x) {
+    x.set_data(x.is_floating_point() ? x.to(where, type) : x.to(where));
+  };
+  for (auto& x : model.parameters())
+    move_one(x);
+  for (auto& x : model.buffers())
+    move_one(x);
+}
+
 } // namespace syncnorm::train

@@ -5,6 +5,7 @@
 
 #include <torch/nn/module.h>
 #include <torch/nn/modules/container/any.h>
+#include <torch/types.h>
 
 #include <cstdint>
 #include <memory>
@@ -54,5 +55,13 @@ private:
 /// even over +-sqrt(6 / inputs) for linear and convolution layers (He et al.,
 /// "Delving deep into rectifiers", 2015), else 1 for a weight and 0 for a bias.
 void initialize(network& model, std::uint64_t seed);
+
+/// The type of a model's weights, gradients and statistics.
+[[nodiscard]] torch::ScalarType weight_type(precision_kind precision);
+
+/// Brings `model` to that device and its values to that type; the counts of
+/// batches stay integers, which `Module::to` would not leave them.
+void move_model(network& model, const torch::Device& where,
+                torch::ScalarType type);
 
 } // namespace syncnorm::train

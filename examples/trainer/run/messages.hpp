@@ -1,6 +1,7 @@
 #pragma once
 
 #include "trainer/run/flat_array.hpp"
+#include "trainer/run/model_state.hpp"
 
 #include "syncnorm/actors.hpp"
 #include "syncnorm/detail/caf_compat.hpp"
@@ -184,6 +185,7 @@ CAF_ADD_TYPE_ID(syncnorm_train, (syncnorm::train::gradient_part))
 CAF_ADD_TYPE_ID(syncnorm_train, (syncnorm::train::gradient_sum))
 CAF_ADD_TYPE_ID(syncnorm_train, (syncnorm::train::evaluation))
 CAF_ADD_TYPE_ID(syncnorm_train, (syncnorm::train::lineup))
+CAF_ADD_TYPE_ID(syncnorm_train, (syncnorm::train::model_state))
 CAF_ADD_TYPE_ID(syncnorm_train, (syncnorm::train::application))
 CAF_ADD_TYPE_ID(syncnorm_train, (syncnorm::train::process_entry))
 CAF_ADD_TYPE_ID(syncnorm_train, (std::vector<syncnorm::train::process_entry>) )
@@ -192,8 +194,8 @@ CAF_ADD_TYPE_ID(syncnorm_train, (std::vector<std::string>) )
 CAF_ADD_ATOM(syncnorm_train, syncnorm::train, step_atom, "tr_step")
 CAF_ADD_ATOM(syncnorm_train, syncnorm::train, evaluate_atom, "tr_eval")
 CAF_ADD_ATOM(syncnorm_train, syncnorm::train, hash_atom, "tr_hash")
-CAF_ADD_ATOM(syncnorm_train, syncnorm::train, save_atom, "tr_save")
-CAF_ADD_ATOM(syncnorm_train, syncnorm::train, load_atom, "tr_load")
+CAF_ADD_ATOM(syncnorm_train, syncnorm::train, state_atom, "tr_state")
+CAF_ADD_ATOM(syncnorm_train, syncnorm::train, assume_atom, "tr_assume")
 CAF_ADD_ATOM(syncnorm_train, syncnorm::train, lead_atom, "tr_lead")
 CAF_ADD_ATOM(syncnorm_train, syncnorm::train, follow_atom, "tr_follow")
 CAF_ADD_ATOM(syncnorm_train, syncnorm::train, relay_atom, "tr_relay")
@@ -258,13 +260,14 @@ using replica_actor = detail::typed_actor<
     /// running statistics where replicas share them.
     caf::result<std::uint64_t>(hash_atom),
 
-    /// From the trainer, between steps: the content of a checkpoint, with the
-    /// state of the run that the text describes.
-    caf::result<std::string>(save_atom, std::string),
+    /// From the trainer, between steps, to the first replica: what the others
+    /// are to be equal to, and what a checkpoint is made from.
+    caf::result<model_state>(state_atom),
 
     /// From the trainer, before the first step and when others take part: go on
-    /// from the checkpoint of that content; the second text names it in errors.
-    caf::result<void>(load_atom, std::string, std::string),
+    /// from that state, of replica 0 or of a checkpoint. After an error the
+    /// replica is as it was before.
+    caf::result<void>(assume_atom, model_state),
 
     /// From the trainer: still there? Answered with why what it sends does not
     /// get to the process above it, or with nothing.

@@ -129,13 +129,11 @@ public:
         [this](hash_atom) -> caf::result<std::uint64_t> {
           return guarded([&] { return parts_->machine->hash(); });
         },
-        [this](save_atom,
-               const std::string& state) -> caf::result<std::string> {
-          return guarded([&] { return save(state); });
+        [this](state_atom) -> caf::result<model_state> {
+          return guarded([&] { return state(); });
         },
-        [this](load_atom, const std::string& content,
-               const std::string& name) -> caf::result<void> {
-          return guarded([&] { load(content, name); });
+        [this](assume_atom, const model_state& state) -> caf::result<void> {
+          return guarded([&] { assume(state); });
         },
         [this](ping_atom) -> caf::result<std::string> {
           return guarded([&] {
@@ -290,14 +288,14 @@ private:
     between_ = false;
   }
 
-  std::string save(const std::string& state) const {
+  [[nodiscard]] model_state state() const {
     if (between_)
       throw failure{"the weights are between two steps"};
-    return parts_->machine->save(state);
+    return parts_->machine->state();
   }
 
-  void load(const std::string& content, const std::string& name) {
-    parts_->machine->load(content, name);
+  void assume(const model_state& state) {
+    parts_->machine->assume(state);
     between_ = false;
   }
 

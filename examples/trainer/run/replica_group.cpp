@@ -228,7 +228,7 @@ replica_group::spawn_relays(const process_tree& tree,
 }
 
 void replica_group::level() {
-  load(save({}), "replica 0");
+  assume(state());
 }
 
 void replica_group::begin_step(const step_plan& plan) {
@@ -282,18 +282,17 @@ void replica_group::require_same_weights() {
                                 i, hashes[0], hashes[i])};
 }
 
-std::string replica_group::save(const std::string& state) {
+model_state replica_group::state() {
   if (leader_lost_)
     throw replica_failure{"replica 0 may be in the middle of a step"};
-  return ask<std::string>(
-      1, [&state](auto* self, const auto& member, std::size_t) {
-        return detail::request(self, member, save_atom_v, state);
-      })[0];
+  return ask<model_state>(1, [](auto* self, const auto& member, std::size_t) {
+    return detail::request(self, member, state_atom_v);
+  })[0];
 }
 
-void replica_group::load(const std::string& content, const std::string& name) {
+void replica_group::assume(const model_state& state) {
   auto make = [&](auto* self, const auto& member, std::size_t) {
-    return detail::request(self, member, load_atom_v, content, name);
+    return detail::request(self, member, assume_atom_v, state);
   };
   ask<acknowledged>(size(), make, true);
 }

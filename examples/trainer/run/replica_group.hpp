@@ -102,13 +102,12 @@ public:
   /// @throws failure also if two replicas have different hashes.
   void require_same_weights();
 
-  /// Returns replica 0's content of a checkpoint, with that state.
+  /// Returns the state of replica 0.
   /// @throws failure also if replica 0 may be in the middle of a step.
-  std::string save(const std::string& state);
+  model_state state();
 
-  /// Has every replica go on from a checkpoint's content.
-  /// @param name of the checkpoint in error texts.
-  void load(const std::string& content, const std::string& name);
+  /// Has every replica go on from `state`.
+  void assume(const model_state& state);
 
   /// What each answers when it is asked whether it is there: nothing, why what
   /// it sends does not get to the process above it, or an empty text.

@@ -1,14 +1,16 @@
 #include "trainer/run/trainer.hpp"
 
 #include "trainer/failure.hpp"
-#include "trainer/model/engine.hpp"
+#include "trainer/model/archive.hpp"
 #include "trainer/output/atomic_file.hpp"
+#include "trainer/run/error_text.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <chrono>
 #include <cmath>
+#include <exception>
 #include <filesystem>
 #include <numeric>
 #include <utility>
@@ -48,7 +50,7 @@ std::optional<run_state> find_state(const settings& options,
   if (!exists)
     throw failure{
         fmt::format("--resume: expected a checkpoint {}, found none", file)};
-  auto state = parse_state(read_state(read_whole(file), file), file);
+  auto state = parse_state(unpack_run(read_whole(file), file), file);
   require_same_run(state, initial_state(options, data), file);
   return state;
 }
@@ -70,7 +72,8 @@ trainer::trainer(const settings& options, const dataset& data, fleet& processes,
   if (found) {
     state_ = *found;
     auto file = checkpoint_file(options);
-    replicas_.load(read_whole(file), file);
+    replicas_.assume(
+        unpack(read_whole(file), file, options, data.training.shape));
     display_.note(fmt::format("resumed after step {} from {}", state_.step,
                               checkpoint_file(options)));
   } else {
@@ -161,10 +164,11 @@ void trainer::give_up(const std::string& why) {
     throw failure{text};
   try {
     save();
-  } catch (const failure& x) {
+  } catch (const std::exception& x) {
     throw failure{fmt::format("{}, which is not saved: {}; the checkpoint "
                               "before it is {}",
-                              text, x.what(), checkpoint_file(options_))};
+                              text, first_line(x.what()),
+                              checkpoint_file(options_))};
   }
   throw failure{fmt::format("{}; go on with --resume from {}", text,
                             checkpoint_file(options_))};
@@ -340,7 +344,8 @@ bool trainer::is_checkpoint_due(std::size_t step, bool epoch_ended) const {
 void trainer::save() {
   if (!options_.checkpoint.empty())
     write_atomically(checkpoint_file(options_),
-                     replicas_.save(to_text(state_)));
+                     pack(replicas_.state(), to_text(state_), options_,
+                          data_.training.shape));
 }
 
 std::string trainer::conclude() {
