@@ -67,7 +67,7 @@ compile_cuda() {
 
 left_out=()
 # All tests, at the end.
-tests_minutes=9
+tests_minutes=8
 
 # stage NAME MINUTES COMMAND...: runs it, if there are so many minutes left.
 stage() {
@@ -86,8 +86,8 @@ say "building all, optimized, warnings as errors"
 build cpu
 if [[ $quick == no ]]; then
   stage fuzz 3 fuzz
-  stage tsan 8 sanitize tsan actors
-  stage asan-ubsan 8 sanitize asan-ubsan actors
+  stage tsan 7 sanitize tsan actors
+  stage asan-ubsan 7 sanitize asan-ubsan actors
   stage cuda 8 compile_cuda
   stage lint 12 "$root/scripts/lint.sh"
 fi
