@@ -87,7 +87,7 @@ build cpu
 if [[ $quick == no ]]; then
   stage fuzz 3 fuzz
   stage tsan 7 sanitize tsan actors
-  stage asan-ubsan 7 sanitize asan-ubsan actors
+  stage asan-ubsan 10 sanitize asan-ubsan actors
   stage cuda 8 compile_cuda
   stage lint 12 "$root/scripts/lint.sh"
 fi
