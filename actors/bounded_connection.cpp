@@ -51,8 +51,11 @@ public:
 
   bool consume(worker_type* context, const void* data,
                std::size_t size) override {
-    if (wanted_ <= granted)
-      return pass_on(context, data, size);
+    if (wanted_ <= granted) {
+      auto goes_on = pass_on(context, data, size);
+      change_buffers();
+      return goes_on;
+    }
     const auto& piece = rd_buf();
     // A quarter of the memory that is taken has come, or there is no more.
     if (auto least = arrived_.size() + size; arrived_.capacity() < least)
@@ -63,10 +66,12 @@ public:
       scribe_impl::configure_read(io::receive_policy::exactly(next));
       return true;
     }
-    auto small = std::exchange(rd_buf(), std::exchange(arrived_, {}));
-    auto result = pass_on(context, rd_buf().data(), wanted_);
-    rd_buf() = std::move(small);
-    return result;
+    // What a long message took is free again after it.
+    auto pieces = std::exchange(rd_buf(), std::exchange(arrived_, {}));
+    auto goes_on = pass_on(context, rd_buf().data(), wanted_);
+    rd_buf() = std::move(pieces);
+    change_buffers();
+    return goes_on;
   }
 
 protected:
@@ -96,7 +101,6 @@ private:
       io_failure(context, io::network::operation::read);
       return false;
     }
-    change_buffers();
     return result;
   }
 
