@@ -43,15 +43,14 @@ sanitize() {
   )
 }
 
-# A minute of looking for messages and files that are misread, each program half
-# of it.
+# Half a minute of looking for messages, and for files, that are misread.
 fuzz() {
   say "fuzzing (clang 14)"
   build fuzz fuzz
   (
     cd "$root"
     SYNCNORM_FUZZ_SECONDS=${SYNCNORM_FUZZ_SECONDS:-30} \
-      ctest --preset fuzz -L fuzz
+      ctest --preset fuzz -L fuzz -j 2
   )
 }
 
@@ -87,7 +86,7 @@ build cpu
 if [[ $quick == no ]]; then
   stage fuzz 3 fuzz
   stage tsan 7 sanitize tsan actors
-  stage asan-ubsan 10 sanitize asan-ubsan actors
+  stage asan-ubsan 6 sanitize asan-ubsan actors
   stage cuda 8 compile_cuda
   stage lint 12 "$root/scripts/lint.sh"
 fi

@@ -75,7 +75,9 @@ TEST_CASE_FIXTURE(replicated, "a copy that is called with the wrong arguments "
         forward(*copies[r], r);
     });
     for (std::size_t r = 0; r < copy_count; ++r) {
-      auto [code, text] = outcome(thrown[r]);
+      auto got = outcome(thrown[r]);
+      auto code = got.first;
+      const auto& text = got.second;
       CAPTURE(text);
       CHECK(contains(text, "layer bn: forward: x: expected 2 channels, got "
                            "[N, C, S] = [1, 3, 1]"));

@@ -211,7 +211,7 @@ TEST_CASE_FIXTURE(system_fixture,
        {row{{{0, 1}}, "no reply for replica 1"},
         row{{{1, 1}, {0, 1}, {1, 1}}, "two replies for replica 1"},
         row{{{0, 1}, {2, 1}}, "a reply for replica 2"}, row{{}, "no reply"}}) {
-    adder c{system, bn2(), [&](auto) { return made; }};
+    adder c{system, bn2(), [made = made](auto) { return made; }};
     auto pipes = c.pipes(1);
     auto one = c.send(pipes[0], 1, 1);
     CHECK(c.lead(0)().failed(errc::invalid_reply, {"layer bn2", text}));
