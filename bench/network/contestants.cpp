@@ -2,6 +2,7 @@
 
 #include "bench/collective/payload.hpp"
 
+#include "syncnorm/detail/brought_here.hpp"
 #include "syncnorm/sync_master.hpp"
 
 #include <fmt/format.h>
@@ -262,10 +263,10 @@ std::vector<float> bulk_values(std::size_t elements) {
 }
 
 caf::actor make_receiver(caf::actor_system& system, const caf::actor& peer,
-                         wakes_up where) {
+                         bool here) {
   caf::actor result;
   caf::scoped_actor self{system};
-  detail::request(self, peer, receiver_atom_v, where == wakes_up::here)
+  detail::request(self, peer, receiver_atom_v, here)
       .receive([&](const caf::actor& x) { result = x; },
                [](const caf::error&) {});
   if (!result)
@@ -283,8 +284,8 @@ network_contestant_ptr make_chunks(caf::actor_system& system,
     chunks.emplace_back(std::vector<float>(part.begin(), part.end()));
   }
   return std::make_unique<led>(
-      caf::actor{system.spawn<brought_here<chunk_sender>>(
-          cut.where, receiver, std::move(chunks), cut.window)});
+      caf::actor{system.spawn<detail::brought_here<chunk_sender>>(
+          cut.here, receiver, std::move(chunks), cut.window)});
 }
 
 double total_of(caf::actor_system& system, const caf::actor& receiver) {

@@ -1,6 +1,5 @@
 #pragma once
 
-#include "bench/network/brought_here.hpp"
 #include "bench/network/messages.hpp"
 
 #include <cstddef>
@@ -49,13 +48,14 @@ struct chunking {
   std::size_t elements;
   /// Chunks on their way at a time.
   std::size_t window;
-  /// On both sides.
-  wakes_up where;
+  /// Actors on both sides run on the thread that brings their messages, as
+  /// masters and relays do; otherwise on CAF's workers.
+  bool here;
 };
 
 /// A new receiver of chunks in the process of `peer`.
 caf::actor make_receiver(caf::actor_system& system, const caf::actor& peer,
-                         wakes_up where);
+                         bool here);
 
 /// `values` to `receiver` in chunks.
 network_contestant_ptr make_chunks(caf::actor_system& system,

@@ -84,7 +84,7 @@ void compare_rounds(caf::actor_system& system,
 std::string name_of(const chunking& cut) {
   auto name =
       fmt::format("{} KiB, {} at a time", cut.elements * 4 / 1024, cut.window);
-  return cut.where == wakes_up::here ? name : name + ", by CAF's workers";
+  return cut.here ? name : name + ", by CAF's workers";
 }
 
 /// 64 MiB, cut in different ways.
@@ -93,16 +93,16 @@ void compare_bulk(caf::actor_system& system, const caf::actor& peer, int socket,
   constexpr std::size_t mebi = std::size_t{1} << 20;
   constexpr std::size_t elements = 16 * mebi;
   const auto values = bulk_values(elements);
-  const chunking cuts[]{{mebi / 8, 16, wakes_up::here},
-                        {mebi / 16, 32, wakes_up::here},
-                        {mebi / 8, 16, wakes_up::a_worker},
-                        {elements, 1, wakes_up::here}};
+  const chunking cuts[]{{mebi / 8, 16, true},
+                        {mebi / 16, 32, true},
+                        {mebi / 8, 16, false},
+                        {elements, 1, true}};
   std::vector<network_contestant_ptr> ours;
   std::vector<candidate> candidates{
       {"plain TCP", [&] { (void) send_plainly(socket, values, false); }}};
   auto sum = send_plainly(socket, values, true);
   for (const auto& cut : cuts) {
-    auto receiver = make_receiver(system, peer, cut.where);
+    auto receiver = make_receiver(system, peer, cut.here);
     auto* one =
         ours.emplace_back(make_chunks(system, receiver, values, cut)).get();
     one->run(1);

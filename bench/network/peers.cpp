@@ -1,8 +1,8 @@
 #include "bench/network/peers.hpp"
 
-#include "bench/network/brought_here.hpp"
 #include "bench/network/plain_tcp.hpp"
 
+#include "syncnorm/detail/brought_here.hpp"
 #include "syncnorm/network.hpp"
 #include "syncnorm/sync_master.hpp"
 
@@ -95,8 +95,8 @@ public:
                                identifier, elements);
         },
         [this](receiver_atom, bool here) {
-          auto where = here ? wakes_up::here : wakes_up::a_worker;
-          return caf::actor{spawn<brought_here<receiver>, caf::linked>(where)};
+          return caf::actor{
+              spawn<detail::brought_here<receiver>, caf::linked>(here)};
         },
     };
   }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "syncnorm/actors.hpp"
+#include "syncnorm/detail/brought_here.hpp"
 #include "syncnorm/detail/deadline_watch.hpp"
 #include "syncnorm/detail/relay_wire.hpp"
 #include "syncnorm/detail/reply_target.hpp"
@@ -8,7 +9,6 @@
 #include "syncnorm/detail/round_monitor.hpp"
 #include "syncnorm/detail/round_seats.hpp"
 #include "syncnorm/detail/round_text.hpp"
-#include "syncnorm/detail/run_brought_here.hpp"
 #include "syncnorm/sync_options.hpp"
 
 #include <algorithm>
@@ -32,35 +32,24 @@ namespace syncnorm::detail {
 /// takes part), `round_course.hpp` (a round from its first message to its
 /// answer) and `round_failure.hpp` (how it fails, and when).
 template <class In, class Out>
-class round_keeper : public sync_master_actor<In, Out>::base {
+class round_keeper
+    : public brought_here<typename sync_master_actor<In, Out>::base> {
 public:
-  using super = typename sync_master_actor<In, Out>::base;
+  using super = brought_here<typename sync_master_actor<In, Out>::base>;
   using typename super::behavior_type;
 
   /// @param options with nothing left open: `resolve` has been applied.
   /// @param brief   `complete` takes microseconds and never waits.
   round_keeper(caf::actor_config& config, sync_options options, roster members,
                bool brief)
-      : super{config},
+      : super{config, brief},
         layer_name_{std::move(options.layer)},
         deadline_{options.deadline.value()},
         policy_{options.policy.value()},
         layer_{layer_hash(layer_name_)},
         monitor_{this->system(),
                  members.find(0) ? layer_name_ : layer_name_ + " (relay)"},
-        network_{brief ? network_worker(this->system()) : nullptr},
         seats_{std::move(members)} {}
-
-  using super::enqueue;
-
-  /// Runs on the network's thread where that brings a message, if it is brief.
-  enqueue_result enqueue(caf::mailbox_element_ptr message,
-                         worker_type* by) override {
-    if (by == nullptr || by != network_)
-      return super::enqueue(std::move(message), by);
-    run_brought_here here{this->home_system(), by};
-    return super::enqueue(std::move(message), here.worker());
-  }
 
   void on_exit() override {
     fail(make_error(errc::master_down, where() + ": the master has exited"),
@@ -275,7 +264,6 @@ private:
   void arm(caf::timespan delay);
   void check_deadline();
 
-  worker_type* const network_;
   round_seats<In, Out> seats_;
   std::map<std::int64_t, caf::error> expelled_;
   std::set<caf::actor_addr> watched_;
