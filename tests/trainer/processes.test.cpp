@@ -174,13 +174,18 @@ TEST_CASE("workers of a server that is killed or stopped say so, and end") {
 
 namespace {
 
-/// The losses of a run without an end in `folder` are those of one process with
-/// these options.
-void require_losses_of_one(const scratch_folder& folder,
-                           const arguments& options) {
+/// Whoever takes part, the losses are the same.
+const arguments exact{"--model=mlp",   "--precision=f64", "--schedule=constant",
+                      "--devices=cpu", "--deadline=2",    "--patience=20"};
+
+const arguments endless_run =
+    exact + arguments{"--epochs=9999", "--on-failure=continue"};
+
+/// The losses of such a run in `folder` are those of one process.
+void require_losses_of_one(const scratch_folder& folder) {
   auto found = read_trace(folder).losses;
   auto epochs = fmt::format("--epochs={}", found.size() / 23 + 1);
-  auto whole = run(1, "cpu", options + arguments{epochs}).losses;
+  auto whole = run(1, "cpu", exact + arguments{epochs}).losses;
   REQUIRE(found.size() <= whole.size());
   // Other sums in float64, which training amplifies.
   for (std::size_t i = 0; i < found.size(); ++i)
@@ -192,11 +197,6 @@ void require_losses_of_one(const scratch_folder& folder,
 TEST_CASE("with --on-failure=continue a run goes on without a lost process, "
           "exactly, and takes a new one in") {
   scratch_folder folder;
-  auto options =
-      arguments{"--model=mlp",   "--precision=f64", "--schedule=constant",
-                "--devices=cpu", "--deadline=2",    "--patience=20"};
-  auto endless_run =
-      options + arguments{"--epochs=9999", "--on-failure=continue"};
   auto first = serve(endless_run + traced(folder), 2);
   auto one = join(first.where, endless_run);
   auto two = join(first.where, endless_run);
@@ -213,7 +213,54 @@ TEST_CASE("with --on-failure=continue a run goes on without a lost process, "
   REQUIRE(first.process->wait_for("epoch"));
   CHECK(first.process->kill(SIGINT) == 0);
   require_good_end(*three);
-  require_losses_of_one(folder, options);
+  require_losses_of_one(folder);
+}
+
+namespace {
+
+/// Joins as soon as the place of a process that is lost is free again.
+child join_freed_place(const std::string& where) {
+  for (auto i = 0; i < 20; ++i)
+    if (auto one = join(where, endless_run); one->wait_for("joined"))
+      return one;
+  FAIL("no place is free");
+  return nullptr;
+}
+
+/// Reads on until the process that serves has taken one in.
+bool takes_in_one(child_process& server) {
+  for (auto i = 0; i < 50; ++i)
+    if (contains(server.line_that_begins("after step"), "has joined"))
+      return true;
+  return false;
+}
+
+} // namespace
+
+TEST_CASE("a process that joins a run and leaves or is killed at once, about "
+          "when it would take its first step, disturbs nobody") {
+  scratch_folder folder;
+  auto first = serve(endless_run + traced(folder), 2);
+  auto stays = join(first.where, endless_run);
+  auto goes = join(first.where, endless_run);
+  REQUIRE(first.process->wait_for("epoch"));
+  goes->kill(SIGKILL);
+  auto join_and_end = [&](int number, bool is_taken_in) {
+    goes = join_freed_place(first.where);
+    if (is_taken_in)
+      REQUIRE(takes_in_one(*first.process));
+    auto status = goes->kill(number);
+    INFO(goes->output());
+    CHECK(status == (number == SIGINT ? 0 : 128 + SIGKILL));
+  };
+  for (auto is_taken_in : {true, false})
+    for (auto number : {SIGKILL, SIGINT, SIGKILL, SIGKILL})
+      join_and_end(number, is_taken_in);
+  REQUIRE(first.process->wait_for("epoch"));
+  CHECK(first.process->kill(SIGINT) == 0);
+  INFO(first.process->output());
+  require_good_end(*stays);
+  require_losses_of_one(folder);
 }
 
 namespace {
@@ -282,10 +329,6 @@ TEST_CASE("an address of --listen that cannot be had ends the run for all, by "
 TEST_CASE("with --on-failure=continue those who are left form another tree, "
           "exactly, and one that joins again has a place in it") {
   scratch_folder folder;
-  auto options =
-      arguments{"--model=mlp",  "--precision=f64", "--schedule=constant",
-                "--deadline=2", "--patience=20",   "--on-failure=continue"};
-  auto endless_run = options + arguments{"--epochs=9999"};
   running_tree tree{endless_run + traced(folder)};
   tree.others[0]->kill(SIGKILL);
   REQUIRE(tree.first.process->wait_for("after step"));
@@ -297,7 +340,7 @@ TEST_CASE("with --on-failure=continue those who are left form another tree, "
   CHECK(tree.first.process->kill(SIGINT) == 0);
   for (std::size_t i : {2U, 3U, 4U})
     require_good_end(*tree.others[i]);
-  require_losses_of_one(folder, options);
+  require_losses_of_one(folder);
 }
 
 namespace {
