@@ -240,15 +240,14 @@ bool takes_in_one(child_process& server) {
 TEST_CASE("a process that joins a run and leaves or is killed at once, about "
           "when it would take its first step, disturbs nobody") {
   scratch_folder folder;
-  auto first = serve(endless_run + traced(folder), 2);
-  auto stays = join(first.where, endless_run);
-  auto goes = join(first.where, endless_run);
-  REQUIRE(first.process->wait_for("epoch"));
+  running_trio trio{endless_run + traced(folder)};
+  auto& server = *trio.first.process;
+  auto& goes = trio.goes;
   goes->kill(SIGKILL);
   auto join_and_end = [&](int number, bool is_taken_in) {
-    goes = join_freed_place(first.where);
+    goes = join_freed_place(trio.first.where);
     if (is_taken_in)
-      REQUIRE(takes_in_one(*first.process));
+      REQUIRE(takes_in_one(server));
     auto status = goes->kill(number);
     INFO(goes->output());
     CHECK(status == (number == SIGINT ? 0 : 128 + SIGKILL));
@@ -256,10 +255,10 @@ TEST_CASE("a process that joins a run and leaves or is killed at once, about "
   for (auto is_taken_in : {true, false})
     for (auto number : {SIGKILL, SIGINT, SIGKILL, SIGKILL})
       join_and_end(number, is_taken_in);
-  REQUIRE(first.process->wait_for("epoch"));
-  CHECK(first.process->kill(SIGINT) == 0);
-  INFO(first.process->output());
-  require_good_end(*stays);
+  REQUIRE(server.wait_for("epoch"));
+  CHECK(server.kill(SIGINT) == 0);
+  INFO(server.output());
+  require_good_end(*trio.stays);
   require_losses_of_one(folder);
 }
 
