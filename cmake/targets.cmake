@@ -34,6 +34,17 @@ function(syncnorm_library name)
   syncnorm_options(syncnorm_${name})
 endfunction()
 
+# syncnorm_compile_together(TARGET N): compiles N sources at a time as one file,
+# so that what CAF's and libtorch's headers make of each costs its seconds once.
+# -DCMAKE_UNITY_BUILD=OFF compiles each by itself.
+function(syncnorm_compile_together target n)
+  if(DEFINED CMAKE_UNITY_BUILD AND NOT CMAKE_UNITY_BUILD)
+    return()
+  endif()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON
+                                             UNITY_BUILD_BATCH_SIZE ${n})
+endfunction()
+
 # syncnorm_program(TARGET SOURCES... LINK LIBRARIES...): one of our own
 # executables (a test, an example or a benchmark).
 function(syncnorm_program target)

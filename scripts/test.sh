@@ -85,10 +85,10 @@ say "building all, optimized, warnings as errors"
 build cpu
 if [[ $quick == no ]]; then
   stage fuzz 3 fuzz
-  stage tsan 7 sanitize tsan actors
-  stage asan-ubsan 6 sanitize asan-ubsan actors
-  stage cuda 8 compile_cuda
-  stage lint 12 "$root/scripts/lint.sh"
+  stage tsan 6 sanitize tsan actors
+  stage asan-ubsan 5 sanitize asan-ubsan actors
+  stage cuda 4 compile_cuda
+  stage lint 3 "$root/scripts/lint.sh"
 fi
 say "all tests (after $((SECONDS / 60)) min)"
 ((${#left_out[@]} == 0)) ||

@@ -25,17 +25,10 @@ namespace syncnorm::test {
 /// Registers the message types before CAF looks for them, so that a member of
 /// a test can be an actor system.
 struct config : caf::actor_system_config {
-  config() {
-    detail::add_types<caf::id_block::syncnorm, caf::id_block::syncnorm_test>(
-        *this);
-    load<caf::io::middleman>();
-  }
+  config();
 };
 
-inline int init_types() {
-  detail::init_types<caf::id_block::syncnorm, caf::id_block::syncnorm_test>();
-  return 0;
-}
+int init_types();
 
 /// An actor system of a test case.
 struct system_fixture {

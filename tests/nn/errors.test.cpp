@@ -65,7 +65,7 @@ std::vector<Tensor> batches(std::size_t copies) {
   return result;
 }
 
-DataParallelWithCallbackOptions on_cpus(std::size_t n) {
+DataParallelWithCallbackOptions on_patient_cpus(std::size_t n) {
   // Longer than any test: an error must not wait for the deadline.
   SynchronizeOptions options;
   options.deadline = std::chrono::hours{1};
@@ -109,7 +109,7 @@ TEST_CASE("an exception in one copy's forward is what the caller sees, every "
   for (std::int64_t guilty = 0; guilty < 4; ++guilty) {
     CAPTURE(guilty);
     Fragile net;
-    DataParallelWithCallback parallel{env.system, net, on_cpus(4)};
+    DataParallelWithCallback parallel{env.system, net, on_patient_cpus(4)};
     require_working(parallel);
     net->throws_at = guilty + 2;
     for (auto& copy : parallel->copies())
@@ -133,7 +133,7 @@ TEST_CASE("copies that call a layer a different number of times get an error "
           "that names the layer, and the modules work again") {
   actors env;
   Fragile net;
-  DataParallelWithCallback parallel{env.system, net, on_cpus(4)};
+  DataParallelWithCallback parallel{env.system, net, on_patient_cpus(4)};
   require_working(parallel);
   for (auto& copy : parallel->copies())
     copy->as<Fragile>()->twice_at = 3;
@@ -187,7 +187,7 @@ TEST_CASE("a dtype that differs between copies is an error for all, and the "
           "modules work again") {
   actors env;
   Fragile net;
-  DataParallelWithCallback parallel{env.system, net, on_cpus(4)};
+  DataParallelWithCallback parallel{env.system, net, on_patient_cpus(4)};
   auto x = batches(4);
   x[2] = x[2].to(torch::kBFloat16);
   std::string text;
@@ -203,7 +203,7 @@ TEST_CASE("a dtype that differs between copies is an error for all, and the "
 TEST_CASE("a wrong shape on one copy is that copy's error for the caller") {
   actors env;
   Fragile net;
-  DataParallelWithCallback parallel{env.system, net, on_cpus(4)};
+  DataParallelWithCallback parallel{env.system, net, on_patient_cpus(4)};
   auto x = batches(4);
   x[1] = torch::randn({3, 7, 3, 3});
   CHECK(code_of([&] { parallel->parallel_apply(x); }) == errc::shape_mismatch);
@@ -325,7 +325,7 @@ TEST_CASE("what a data-parallel object cannot run is an error") {
                                             std::shared_ptr<FragileImpl>{}};
         })
         == errc::invalid_argument);
-  DataParallelWithCallback parallel{env.system, Fragile(), on_cpus(2)};
+  DataParallelWithCallback parallel{env.system, Fragile(), on_patient_cpus(2)};
   CHECK(code_of([&] { parallel->parallel_apply(batches(3)); })
         == errc::invalid_argument);
   CHECK(code_of([&] { parallel->parallel_apply({}); })

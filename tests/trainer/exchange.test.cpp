@@ -137,7 +137,7 @@ struct fake_group {
   }
 };
 
-run_state some_state() {
+run_state some_run_state() {
   dataset data;
   data.training.shape = {1, 8, 8};
   data.fingerprint = 77;
@@ -288,7 +288,7 @@ TEST_CASE("a moved image keeps its pixels and gets zeros from outside") {
 }
 
 TEST_CASE("a run's state comes back from its text with the same bits") {
-  auto state = some_state();
+  auto state = some_run_state();
   auto again = parse_state(to_text(state), "file");
   CHECK(to_text(again) == to_text(state));
   CHECK(again.loss == state.loss);
@@ -296,7 +296,7 @@ TEST_CASE("a run's state comes back from its text with the same bits") {
 }
 
 TEST_CASE("a state with a missing or wrong line is refused by file and line") {
-  auto text = to_text(some_state());
+  auto text = to_text(some_run_state());
   auto at = text.find("seed=");
   auto cut = text.substr(0, at) + text.substr(text.find('\n', at) + 1);
   CHECK(contains(message_of([&] { (void) parse_state(cut, "file"); }),
@@ -307,8 +307,8 @@ TEST_CASE("a state with a missing or wrong line is refused by file and line") {
 }
 
 TEST_CASE("a state of another run is refused by the first difference") {
-  auto found = some_state();
-  auto expected = some_state();
+  auto found = some_run_state();
+  auto expected = some_run_state();
   expected.step = 0;
   require_same_run(found, expected, "file");
   expected.precision = "f64";

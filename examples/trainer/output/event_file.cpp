@@ -48,7 +48,7 @@ std::uint32_t masked_crc(std::string_view bytes) {
   return ((crc >> 15) | (crc << 17)) + 0xa282ead8U;
 }
 
-double now() {
+double unix_time() {
   std::chrono::duration<double> time =
       std::chrono::system_clock::now().time_since_epoch();
   return time.count();
@@ -60,7 +60,8 @@ std::filesystem::path new_file(const std::filesystem::path& folder) {
     host = {'l', 'o', 'c', 'a', 'l', 'h', 'o', 's', 't'};
   return folder
          / fmt::format("events.out.tfevents.{}.{}.{}",
-                       static_cast<std::int64_t>(now()), host.data(), getpid());
+                       static_cast<std::int64_t>(unix_time()), host.data(),
+                       getpid());
 }
 
 } // namespace
@@ -99,13 +100,13 @@ std::string version_event(double wall_time) {
 
 event_file::event_file(const std::filesystem::path& folder)
     : file_{new_file(folder), false} {
-  file_.append(tf_record(version_event(now())));
+  file_.append(tf_record(version_event(unix_time())));
   file_.flush();
 }
 
 void event_file::add(std::int64_t step, std::string_view tag, double value) {
-  file_.append(
-      tf_record(scalar_event(now(), step, tag, static_cast<float>(value))));
+  file_.append(tf_record(
+      scalar_event(unix_time(), step, tag, static_cast<float>(value))));
 }
 
 } // namespace syncnorm::train

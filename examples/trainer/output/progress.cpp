@@ -11,7 +11,7 @@ namespace {
 
 constexpr double redraw_seconds = 0.1;
 
-double now() {
+double steady_time() {
   std::chrono::duration<double> time =
       std::chrono::steady_clock::now().time_since_epoch();
   return time.count();
@@ -66,9 +66,9 @@ void progress_display::clear() {
 }
 
 void progress_display::show(const progress_state& state) {
-  if (!terminal_ || now() - last_drawn_ < redraw_seconds)
+  if (!terminal_ || steady_time() - last_drawn_ < redraw_seconds)
     return;
-  last_drawn_ = now();
+  last_drawn_ = steady_time();
   clear();
   std::fputs(progress_line(state).c_str(), out_);
   std::fflush(out_);

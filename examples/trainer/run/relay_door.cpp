@@ -15,7 +15,7 @@ namespace syncnorm::train {
 
 namespace {
 
-door_actor::behavior_type answer(door_actor::pointer) {
+door_actor::behavior_type door_behavior(door_actor::pointer) {
   return {[](ping_atom) -> caf::result<void> { return caf::unit; }};
 }
 
@@ -61,7 +61,7 @@ std::string relay_door::open() {
   auto where = options_.listen.empty()
                    ? endpoint{own_host(), 0}
                    : parse_endpoint("listen", options_.listen);
-  own_ = system_.spawn(answer);
+  own_ = system_.spawn(door_behavior);
   doorkeeper_ = system_.spawn(print_refusals);
   publish_options how{where.port, where.host, options_.insecure};
   how.reuse = true;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <iterator>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -72,7 +73,10 @@ void list_tree(Module& m, std::string path, module_list& out,
   if (first_seen != here)
     return;
   for (auto& [name, child] : children) {
-    auto child_path = path.empty() ? name : path + '.' + name;
+    auto child_path = path;
+    if (!path.empty())
+      child_path += '.';
+    child_path += name;
     if (child == nullptr)
       throw_null_child(child_path);
     list_tree<Module, Traits>(*child, child_path, out, seen);
@@ -105,6 +109,7 @@ template <class Owners>
 auto pointers_to(const Owners& owners) {
   using module = std::remove_reference_t<decltype(**owners.begin())>;
   std::vector<module*> result;
+  result.reserve(std::distance(owners.begin(), owners.end()));
   for (const auto& owner : owners)
     result.push_back(owner ? &*owner : nullptr);
   return result;
