@@ -1,16 +1,14 @@
 #include "bounded_connection.hpp"
 
-#include "door_watch.hpp"
-
-#include "syncnorm/config.hpp"
+#include "bounded_scribe.hpp"
+#include "tls_scribe.hpp"
 
 #include <caf/io/middleman_actor_impl.hpp>
 #include <caf/io/network/default_multiplexer.hpp>
 #include <caf/io/network/doorman_impl.hpp>
 #include <caf/io/network/scribe_impl.hpp>
-#include <fmt/format.h>
+#include <caf/openssl/manager.hpp>
 
-#include <algorithm>
 #include <utility>
 
 namespace syncnorm::detail {
@@ -21,120 +19,26 @@ namespace io = caf::io;
 using io::network::default_multiplexer;
 using io::network::native_socket;
 
-/// So many bytes of a message are taken for granted: more would be copied once
-/// more.
-constexpr std::size_t granted = std::size_t{1} << 20U;
-
-/// What holds for all connections of a system.
-struct connection_rules {
-  caf::actor_system* system;
-  /// The most bytes of a message.
-  std::size_t limit;
-};
-
-class bounded_scribe final : public io::network::scribe_impl {
-public:
-  /// @param door the port that was connected to; 0: this side connects.
-  bounded_scribe(default_multiplexer& multiplexer, native_socket socket,
-                 const connection_rules& rules, std::uint16_t door)
-      : scribe_impl{multiplexer, socket},
-        rules_{rules},
-        door_{door},
-        peer_{addr()} {}
-
-  void configure_read(io::receive_policy::config config) override {
-    wanted_ = config.second;
-    arrived_.clear();
-    scribe_impl::configure_read(
-        {config.first, std::min(config.second, granted)});
+/// Returns a connection by that socket, which is its own from now on; null if
+/// TLS has no session for it.
+/// @param door as `bounded_scribe`.
+io::scribe_ptr make_scribe(const connection_rules& rules, std::uint16_t door,
+                           default_multiplexer& multiplexer,
+                           native_socket socket) {
+  std::ignore = io::network::keepalive(socket, true);
+  if (!rules.system->has_openssl_manager())
+    return caf::make_counted<bounded_scribe<io::network::scribe_impl>>(
+        rules, door, multiplexer, socket);
+  // OpenSSL must not wait.
+  std::ignore = io::network::nonblocking(socket, true);
+  auto session = caf::openssl::make_session(*rules.system, socket, door != 0);
+  if (!session) {
+    io::network::close_socket(socket);
+    return nullptr;
   }
-
-  bool consume(worker_type* context, const void* data,
-               std::size_t size) override {
-    if (wanted_ <= granted) {
-      auto goes_on = pass_on(context, data, size);
-      change_buffers();
-      return goes_on;
-    }
-    const auto& piece = rd_buf();
-    // A quarter of the memory that is taken has come, or there is no more.
-    if (auto least = arrived_.size() + size; arrived_.capacity() < least)
-      arrived_.reserve(std::min(wanted_, 4 * least));
-    arrived_.insert(arrived_.end(), piece.data(), piece.data() + size);
-    if (arrived_.size() < wanted_) {
-      auto next = std::min(wanted_ - arrived_.size(), granted);
-      scribe_impl::configure_read(io::receive_policy::exactly(next));
-      return true;
-    }
-    // What a long message took is free again after it.
-    auto pieces = std::exchange(rd_buf(), std::exchange(arrived_, {}));
-    auto goes_on = pass_on(context, rd_buf().data(), wanted_);
-    rd_buf() = std::move(pieces);
-    change_buffers();
-    return goes_on;
-  }
-
-protected:
-  /// Called when the other side is gone.
-  caf::message detach_message() override {
-    if (passed_on_ == 1 && door_ != 0)
-      refuse("it left before its handshake with CAF was complete");
-    return scribe_impl::detach_message();
-  }
-
-private:
-  using bytes =
-      std::remove_cvref_t<decltype(std::declval<scribe_impl>().rd_buf())>;
-
-  bool pass_on(worker_type* context, const void* data, std::size_t size) {
-    auto result = scribe::consume(context, data, size);
-    ++passed_on_;
-    // CAF's broker has closed it.
-    if (detached()) {
-      refuse("what it sent is no message of CAF's");
-      return result;
-    }
-    if (wanted_ > rules_.limit) {
-      refuse(fmt::format("it announced a message of {} bytes, more than "
-                         "syncnorm.max-message, {}",
-                         wanted_, rules_.limit));
-      io_failure(context, io::network::operation::read);
-      return false;
-    }
-    return result;
-  }
-
-  /// A header and what it announces are read by turns. The stream gives its
-  /// buffer the size of what is next, and fills with zeros what it adds: two
-  /// buffers that keep their sizes spare it that.
-  void change_buffers() {
-    if (rd_buf().size() != std::min(wanted_, granted))
-      rd_buf().swap(other_);
-  }
-
-  /// Tells once why the other side is refused.
-  void refuse(const std::string& why) {
-    if (std::exchange(refused_, true))
-      return;
-    if (door_ != 0)
-      tell_door(door_, peer_, why);
-    else if (accepts_log(*rules_.system, log_level::warning))
-      write_log(*rules_.system, log_level::warning,
-                fmt::format("{} is refused: {}", peer_, why));
-  }
-
-  connection_rules rules_;
-  std::uint16_t door_;
-  std::string peer_;
-  bool refused_ = false;
-  /// Bytes of the next part of a message: a header, or what it announces.
-  std::size_t wanted_ = 0;
-  /// Of these, if they are not taken for granted, so many.
-  bytes arrived_;
-  bytes other_;
-  /// Parts of messages; the first two are the handshake.
-  std::uint64_t passed_on_ = 0;
-};
+  return caf::make_counted<bounded_scribe<tls_scribe>>(
+      rules, door, multiplexer, socket, std::move(session));
+}
 
 class bounded_doorman final : public io::network::doorman_impl {
 public:
@@ -147,10 +51,10 @@ public:
     if (detached())
       return false;
     auto& multiplexer = acceptor_.backend();
-    auto socket = acceptor_.accepted_socket();
-    std::ignore = io::network::keepalive(socket, true);
     auto scribe =
-        caf::make_counted<bounded_scribe>(multiplexer, socket, rules_, port());
+        make_scribe(rules_, port(), multiplexer, acceptor_.accepted_socket());
+    if (!scribe)
+      return false;
     auto handle = scribe->hdl();
     parent()->add_scribe(std::move(scribe));
     return doorman::new_connection(&multiplexer, handle);
@@ -177,9 +81,10 @@ protected:
     auto socket = io::network::new_tcp_connection(host, port);
     if (!socket)
       return std::move(socket.error());
-    std::ignore = io::network::keepalive(*socket, true);
-    return io::scribe_ptr{
-        caf::make_counted<bounded_scribe>(multiplexer(), *socket, rules_, 0)};
+    auto scribe = make_scribe(rules_, 0, multiplexer(), *socket);
+    if (!scribe)
+      return caf::make_error(caf::sec::cannot_connect_to_node);
+    return scribe;
   }
 
   caf::expected<io::doorman_ptr> open(std::uint16_t port, const char* address,

@@ -20,21 +20,17 @@ namespace syncnorm {
 
 namespace {
 
-/// Opens a port, or connects, for the system: by TLS if it is loaded, else by
-/// an actor that ends with this object.
+/// Opens a port, or connects, for the system; ends with this object.
 class doorman {
 public:
   explicit doorman(caf::actor_system& system)
-      : has_tls_{system.has_openssl_manager()},
-        actor_{has_tls_ ? system.openssl_manager().actor_handle()
-                        : detail::spawn_bounded_doorman(system)} {}
+      : actor_{detail::spawn_bounded_doorman(system)} {}
 
   doorman(const doorman&) = delete;
   doorman& operator=(const doorman&) = delete;
 
   ~doorman() {
-    if (!has_tls_)
-      caf::anon_send_exit(actor_, caf::exit_reason::kill);
+    caf::anon_send_exit(actor_, caf::exit_reason::kill);
   }
 
   [[nodiscard]] const caf::io::middleman_actor& actor() const noexcept {
@@ -42,7 +38,6 @@ public:
   }
 
 private:
-  bool has_tls_;
   caf::io::middleman_actor actor_;
 };
 

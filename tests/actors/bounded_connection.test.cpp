@@ -2,13 +2,17 @@
 
 #include "tests/actors/outcome.hpp"
 #include "tests/actors/two_systems.hpp"
+#include "tests/trainer/certificates.hpp"
 #include "tests/trainer/stranger.hpp"
 
 #include <doctest/doctest.h>
 
 #include <cstdint>
+#include <cstdio>
 #include <fstream>
+#include <memory>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -63,7 +67,48 @@ struct served_master : two_systems {
 constexpr std::int64_t mib = std::int64_t{1} << 20U;
 
 struct served_master_with_limit : served_master {
-  served_master_with_limit() : served_master{2 * mib} {}
+  served_master_with_limit() : served_master{{.max_message = 2 * mib}} {}
+};
+
+/// What both nodes show.
+struct with_certificates {
+  train::certificates files;
+
+  [[nodiscard]] tls_options node() const {
+    return {.certificate = files.file("node.pem"),
+            .key = files.file("node.key"),
+            .ca = files.file("ca.pem")};
+  }
+};
+
+struct master_by_tls : with_certificates, served_master {
+  master_by_tls() : served_master{{.tls = node()}} {}
+};
+
+struct master_by_tls_with_limit : with_certificates, served_master {
+  master_by_tls_with_limit()
+      : served_master{{.max_message = 2 * mib, .tls = node()}} {}
+};
+
+/// Has a certificate, and then sends whatever it likes.
+class false_member {
+public:
+  false_member(const tls_options& files, std::uint16_t port)
+      : client_{::popen(command(files, port).c_str(), "w"), ::pclose} {}
+
+  void send(const std::string& bytes) const {
+    std::fwrite(bytes.data(), 1, bytes.size(), client_.get());
+  }
+
+private:
+  static std::string command(const tls_options& files, std::uint16_t port) {
+    return "openssl s_client -quiet -no_ign_eof -connect 127.0.0.1:"
+           + std::to_string(port) + " -cert " + files.certificate + " -key "
+           + files.key + " -CAfile " + files.ca + " >/dev/null 2>&1";
+  }
+
+  /// Ends when all has been sent.
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> client_;
 };
 
 /// The most memory that this process has had at a time, in KiB.
@@ -78,21 +123,87 @@ long peak_memory() {
   return 0;
 }
 
-} // namespace
-
-TEST_CASE_FIXTURE(served_master, "for a message that a stranger announces no "
-                                 "memory is taken before it comes") {
-  auto port = publish();
+/// Somebody of that type connects, announces a GiB and leaves.
+template <class Stranger, class... Xs>
+void announce_and_leave(served_master& served, const Xs&... xs) {
+  auto port = served.publish();
   auto before = peak_memory();
   {
-    stranger somebody{port};
+    Stranger somebody{xs..., port};
     somebody.send(header_of(1U << 30U) + std::string(100'000, 'x'));
   }
-  CHECK(refusal()
+  CHECK(served.refusal()
         == "127.0.0.1 is refused: it left before its handshake with CAF was "
            "complete");
   CHECK(before > 0);
   CHECK(peak_memory() - before < 100'000);
+}
+
+void send_megabytes(served_master& served) {
+  auto remote = served.connect(served.publish());
+  auto pipe = register_slave_thread<block, block>(served.other, remote, 1);
+  REQUIRE(pipe);
+  caf::scoped_actor self{served.system};
+  for (auto bytes : {mib - 2048, mib, 3 * mib, 5 * mib + 8}) {
+    std::vector<double> values(static_cast<std::size_t>(bytes)
+                               / sizeof(double));
+    std::iota(values.begin(), values.end(), 1.0);
+    std::ignore = pipe->run_slave_async(block{values});
+    std::size_t received = 0;
+    run_master(self, served.master, block{1})
+        .receive([&](const block& x) { received = x.size(); },
+                 [](const caf::error& e) { FAIL(describe(e)); });
+    CHECK(received == values.size());
+    auto reply = pipe->await_reply();
+    REQUIRE(reply);
+    CHECK(std::ranges::equal(*reply, values));
+  }
+}
+
+/// A round with a third node, which is as the other one.
+void go_on_with_another(served_master& served, std::uint16_t port,
+                        const std::optional<tls_options>& tls) {
+  network_config third_cfg{node_options{.tls = tls}};
+  caf::actor_system third{third_cfg};
+  auto again = remote_master<block, block>(third, "127.0.0.1", port);
+  REQUIRE(again);
+  auto pipe = register_slave_thread<block, block>(third, *again, 2);
+  REQUIRE(pipe);
+  std::ignore = pipe->run_slave_async(block{5});
+  caf::scoped_actor self{served.system};
+  run_master(self, served.master, block{1})
+      .receive([](const block& x) { CHECK(x[0] == 5); },
+               [](const caf::error& e) { FAIL(describe(e)); });
+  CHECK(pipe->await_reply());
+}
+
+/// To a master that takes 2 MiB.
+void send_too_much(served_master& served,
+                   const std::optional<tls_options>& tls) {
+  auto port = served.publish();
+  auto talks_too_much = register_slave_thread<block, block>(
+      served.other, served.connect(port), 1);
+  REQUIRE(talks_too_much);
+  std::vector<double> values(3 * mib / sizeof(double));
+  auto outcome = talks_too_much->run_slave(block{values});
+  REQUIRE_FALSE(outcome);
+  CHECK(code_of(outcome.error()) == errc::master_down);
+  auto line = served.refusal();
+  CHECK(line.find("127.0.0.1 is refused: it announced a message of 3145") == 0);
+  CHECK(line.ends_with("more than syncnorm.max-message, 2097152"));
+  go_on_with_another(served, port, tls);
+}
+
+} // namespace
+
+TEST_CASE_FIXTURE(served_master, "for a message that a stranger announces no "
+                                 "memory is taken before it comes") {
+  announce_and_leave<stranger>(*this);
+}
+
+TEST_CASE_FIXTURE(master_by_tls, "for a message that a member announces by TLS "
+                                 "no memory is taken before it comes") {
+  announce_and_leave<false_member>(*this, node());
 }
 
 TEST_CASE_FIXTURE(served_master, "garbage is refused by name without TLS, too, "
@@ -108,26 +219,23 @@ TEST_CASE_FIXTURE(served_master, "garbage is refused by name without TLS, too, "
         == "127.0.0.1 is refused: what it sent is no message of CAF's");
 }
 
+TEST_CASE_FIXTURE(master_by_tls,
+                  "garbage is refused by name also from a member "
+                  "by TLS") {
+  auto port = publish();
+  false_member{node(), port}.send("GET / HTTP/1.1\r\nHost: somebody\r\n\r\n");
+  CHECK(refusal()
+        == "127.0.0.1 is refused: what it sent is no message of CAF's");
+}
+
 TEST_CASE_FIXTURE(served_master, "a message of megabytes arrives whole on both "
                                  "sides, whatever its size") {
-  auto remote = connect(publish());
-  auto pipe = register_slave_thread<block, block>(other, remote, 1);
-  REQUIRE(pipe);
-  caf::scoped_actor self{system};
-  for (auto bytes : {mib - 2048, mib, 3 * mib, 5 * mib + 8}) {
-    std::vector<double> values(static_cast<std::size_t>(bytes)
-                               / sizeof(double));
-    std::iota(values.begin(), values.end(), 1.0);
-    std::ignore = pipe->run_slave_async(block{values});
-    std::size_t received = 0;
-    run_master(self, master, block{1})
-        .receive([&](const block& x) { received = x.size(); },
-                 [](const caf::error& e) { FAIL(describe(e)); });
-    CHECK(received == values.size());
-    auto reply = pipe->await_reply();
-    REQUIRE(reply);
-    CHECK(std::ranges::equal(*reply, values));
-  }
+  send_megabytes(*this);
+}
+
+TEST_CASE_FIXTURE(master_by_tls, "a message of megabytes arrives whole on both "
+                                 "sides by TLS, too") {
+  send_megabytes(*this);
 }
 
 TEST_CASE_FIXTURE(served_master, "who announces a message longer than "
@@ -143,34 +251,18 @@ TEST_CASE_FIXTURE(served_master, "who announces a message longer than "
 TEST_CASE_FIXTURE(served_master_with_limit,
                   "a member that sends more than syncnorm.max-message is lost, "
                   "and others go on") {
-  auto port = publish();
-  auto talks_too_much =
-      register_slave_thread<block, block>(other, connect(port), 1);
-  REQUIRE(talks_too_much);
-  std::vector<double> values(3 * mib / sizeof(double));
-  auto outcome = talks_too_much->run_slave(block{values});
-  REQUIRE_FALSE(outcome);
-  CHECK(code_of(outcome.error()) == errc::master_down);
-  auto line = refusal();
-  CHECK(line.find("127.0.0.1 is refused: it announced a message of 3145") == 0);
-  CHECK(line.ends_with("more than syncnorm.max-message, 2097152"));
+  send_too_much(*this, std::nullopt);
+}
 
-  network_config third_cfg;
-  caf::actor_system third{third_cfg};
-  auto again = remote_master<block, block>(third, "127.0.0.1", port);
-  REQUIRE(again);
-  auto pipe = register_slave_thread<block, block>(third, *again, 2);
-  REQUIRE(pipe);
-  std::ignore = pipe->run_slave_async(block{5});
-  caf::scoped_actor self{system};
-  run_master(self, master, block{1})
-      .receive([](const block& x) { CHECK(x[0] == 5); },
-               [](const caf::error& e) { FAIL(describe(e)); });
-  CHECK(pipe->await_reply());
+TEST_CASE_FIXTURE(
+    master_by_tls_with_limit,
+    "a member that sends more than syncnorm.max-message by TLS is "
+    "lost, and others go on") {
+  send_too_much(*this, node());
 }
 
 TEST_CASE("nobody is connected to where syncnorm.max-message is a bad value") {
-  two_systems x{1};
+  two_systems x{{.max_message = 1}};
   auto master = remote_master<block, block>(x.system, "127.0.0.1", 1);
   REQUIRE_FALSE(master);
   CHECK(describe(master.error())

@@ -5,16 +5,24 @@
 #include "tests/actors/system.hpp"
 
 #include <cstdint>
+#include <optional>
 
 namespace syncnorm::test {
 
-struct network_config : config {
-  network_config() {
-    use_network(*this);
-  }
+/// How a node is reached.
+struct node_options {
+  std::int64_t max_message = std::int64_t{1} << 30U;
+  std::optional<tls_options> tls = {};
+};
 
-  explicit network_config(std::int64_t max_message) : network_config{} {
-    caf::put(content, "syncnorm.max-message", max_message);
+struct network_config : config {
+  network_config() : network_config{node_options{}} {}
+
+  explicit network_config(const node_options& options) {
+    use_network(*this);
+    caf::put(content, "syncnorm.max-message", options.max_message);
+    if (options.tls)
+      use_tls(*this, *options.tls);
   }
 };
 
@@ -22,8 +30,10 @@ struct network_config : config {
 struct two_systems {
   two_systems() = default;
 
-  /// The first takes messages of so many bytes from the other one.
-  explicit two_systems(std::int64_t max_message) : cfg{max_message} {}
+  /// The limit is the first one's.
+  explicit two_systems(const node_options& options)
+      : cfg{options},
+        other_cfg{node_options{.tls = options.tls}} {}
 
   int types = init_types();
   network_config cfg;

@@ -1,0 +1,140 @@
+#pragma once
+
+#include "door_watch.hpp"
+
+#include "syncnorm/config.hpp"
+
+#include <caf/io/all.hpp>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+namespace syncnorm::detail {
+
+/// What holds for all connections of a system.
+struct connection_rules {
+  caf::actor_system* system;
+  /// The most bytes of a message.
+  std::size_t limit;
+};
+
+/// A connection that
+/// - takes memory as the bytes of a message arrive. CAF's own take at once what
+///   the header of a message announces, up to 4 GiB.
+/// - ends when a message is announced that is longer than the rules allow.
+/// - tells `watch_door` if a port had to refuse it.
+/// @tparam Scribe CAF's, which it would be else.
+template <class Scribe>
+class bounded_scribe final : public Scribe {
+public:
+  /// @param door the port that was connected to; 0: this side connects.
+  /// @param xs for the constructor of `Scribe`.
+  template <class... Xs>
+  bounded_scribe(const connection_rules& rules, std::uint16_t door, Xs&&... xs)
+      : Scribe{std::forward<Xs>(xs)...},
+        rules_{rules},
+        door_{door},
+        peer_{this->addr()} {}
+
+  void configure_read(caf::io::receive_policy::config config) override {
+    wanted_ = config.second;
+    arrived_.clear();
+    Scribe::configure_read({config.first, std::min(config.second, granted)});
+  }
+
+  bool consume(worker_type* context, const void* data,
+               std::size_t size) override {
+    if (wanted_ <= granted) {
+      auto goes_on = pass_on(context, data, size);
+      change_buffers();
+      return goes_on;
+    }
+    const auto& piece = this->rd_buf();
+    // A quarter of the memory that is taken has come, or there is no more.
+    if (auto least = arrived_.size() + size; arrived_.capacity() < least)
+      arrived_.reserve(std::min(wanted_, 4 * least));
+    arrived_.insert(arrived_.end(), piece.data(), piece.data() + size);
+    if (arrived_.size() < wanted_) {
+      auto next = std::min(wanted_ - arrived_.size(), granted);
+      Scribe::configure_read(caf::io::receive_policy::exactly(next));
+      return true;
+    }
+    // What a long message took is free again after it.
+    auto pieces = std::exchange(this->rd_buf(), std::exchange(arrived_, {}));
+    auto goes_on = pass_on(context, this->rd_buf().data(), wanted_);
+    this->rd_buf() = std::move(pieces);
+    change_buffers();
+    return goes_on;
+  }
+
+protected:
+  /// Called when the other side is gone.
+  caf::message detach_message() override {
+    if (passed_on_ == 1 && door_ != 0)
+      refuse("it left before its handshake with CAF was complete");
+    return Scribe::detach_message();
+  }
+
+private:
+  using bytes = std::remove_cvref_t<decltype(std::declval<Scribe>().rd_buf())>;
+
+  /// So many bytes of a message are taken for granted: more would be copied
+  /// once more.
+  static constexpr std::size_t granted = std::size_t{1} << 20U;
+
+  bool pass_on(worker_type* context, const void* data, std::size_t size) {
+    auto result = Scribe::consume(context, data, size);
+    ++passed_on_;
+    // CAF's broker has closed it.
+    if (this->detached()) {
+      refuse("what it sent is no message of CAF's");
+      return result;
+    }
+    if (wanted_ > rules_.limit) {
+      refuse(fmt::format("it announced a message of {} bytes, more than "
+                         "syncnorm.max-message, {}",
+                         wanted_, rules_.limit));
+      this->io_failure(context, caf::io::network::operation::read);
+      return false;
+    }
+    return result;
+  }
+
+  /// A header and what it announces are read by turns. The stream gives its
+  /// buffer the size of what is next, and fills with zeros what it adds: two
+  /// buffers that keep their sizes spare it that.
+  void change_buffers() {
+    if (this->rd_buf().size() != std::min(wanted_, granted))
+      this->rd_buf().swap(other_);
+  }
+
+  /// Tells once why the other side is refused.
+  void refuse(const std::string& why) {
+    if (std::exchange(refused_, true))
+      return;
+    if (door_ != 0)
+      tell_door(door_, peer_, why);
+    else if (accepts_log(*rules_.system, log_level::warning))
+      write_log(*rules_.system, log_level::warning,
+                fmt::format("{} is refused: {}", peer_, why));
+  }
+
+  connection_rules rules_;
+  std::uint16_t door_;
+  std::string peer_;
+  bool refused_ = false;
+  /// Bytes of the next part of a message: a header, or what it announces.
+  std::size_t wanted_ = 0;
+  /// Of these, if they are not taken for granted, so many.
+  bytes arrived_;
+  bytes other_;
+  /// Parts of messages; the first two are the handshake.
+  std::uint64_t passed_on_ = 0;
+};
+
+} // namespace syncnorm::detail
