@@ -13,7 +13,7 @@ set -euo pipefail
 # Prints the files that are compiled; if there are arguments, those that contain
 # one of these sources.
 compiled() {
-  python3 - build/lint/compile_commands.json "$root" "$@" <<'END'
+  python3 - build/cpu/compile_commands.json "$root" "$@" <<'END'
 import json, re, sys
 
 database, root, *sources = sys.argv[1:]
@@ -33,9 +33,8 @@ END
 
 say "linting (clang-tidy 14)"
 cd "$root"
-# Clang cannot read the precompiled headers of g++.
-cmake --preset cpu -B build/lint -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON >/dev/null
+cmake --preset cpu >/dev/null
 compiled "$@" | sort -u |
-  xargs -P "$(jobs_for_memory)" -n 1 clang-tidy-14 --quiet -p build/lint \
+  xargs -P "$(jobs_for_memory)" -n 1 clang-tidy-14 --quiet -p build/cpu \
     --checks=-bugprone-suspicious-include \
     --extra-arg=-Wno-unknown-warning-option
