@@ -1,0 +1,23 @@
+# syncnorm_torch_folder(TARGET FOLDER): the libtorch in FOLDER, of include/ and
+# lib/, as the imported library TARGET. For that of a Python package, whose own
+# package file wants components of the CUDA toolkit that nothing here needs.
+function(syncnorm_torch_folder target folder)
+  add_library(${target} INTERFACE IMPORTED GLOBAL)
+  target_include_directories(
+    ${target} SYSTEM INTERFACE "${folder}/include"
+                               "${folder}/include/torch/csrc/api/include")
+  # libtorch.so refers to nothing, and registers what it brings when loaded, as
+  # does libtorch_cuda.so. What that refers to, NCCL and the like, it finds itself
+  # then.
+  target_link_options(${target} INTERFACE
+                      "LINKER:--no-as-needed,--allow-shlib-undefined")
+  # A fmt of its own, of another version than the library that we link.
+  if(EXISTS "${folder}/include/fmt")
+    target_compile_definitions(${target} INTERFACE FMT_HEADER_ONLY)
+  endif()
+  foreach(part IN ITEMS torch torch_cpu torch_cuda c10 c10_cuda)
+    if(EXISTS "${folder}/lib/lib${part}.so")
+      target_link_libraries(${target} INTERFACE "${folder}/lib/lib${part}.so")
+    endif()
+  endforeach()
+endfunction()
