@@ -106,11 +106,11 @@ private:
 
 } // namespace
 
-io::middleman_actor spawn_bounded_doorman(caf::actor_system& system) {
-  auto limit = read_defaults(system.config()).max_message;
+io::middleman_actor spawn_bounded_doorman(caf::actor_system& system,
+                                          std::size_t limit) {
   // Connecting and looking up a name wait.
-  return system.spawn<bounded_middleman, caf::detached>(
-      protocol_broker(system), static_cast<std::size_t>(limit));
+  return system.spawn<bounded_middleman, caf::detached>(protocol_broker(system),
+                                                        limit);
 }
 
 } // namespace syncnorm::detail

@@ -14,6 +14,7 @@
 #include <netinet/in.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <utility>
 
 namespace syncnorm {
@@ -23,8 +24,8 @@ namespace {
 /// Opens a port, or connects, for the system; ends with this object.
 class doorman {
 public:
-  explicit doorman(caf::actor_system& system)
-      : actor_{detail::spawn_bounded_doorman(system)} {}
+  doorman(caf::actor_system& system, std::size_t limit)
+      : actor_{detail::spawn_bounded_doorman(system, limit)} {}
 
   doorman(const doorman&) = delete;
   doorman& operator=(const doorman&) = delete;
@@ -66,12 +67,14 @@ caf::error connect_error(const std::string& host, std::uint16_t port,
 }
 
 /// Asks once.
+/// @param limit  bytes of a message, at most.
 caf::expected<caf::strong_actor_ptr>
-look_up(caf::actor_system& system, const std::set<std::string>& interface,
-        const std::string& host, std::uint16_t port, caf::timespan patience) {
+look_up(caf::actor_system& system, std::size_t limit,
+        const std::set<std::string>& interface, const std::string& host,
+        std::uint16_t port, caf::timespan patience) {
   caf::expected<caf::strong_actor_ptr> result{caf::sec::runtime_error};
   caf::scoped_actor self{system};
-  detail::request_within(self, patience, doorman{system}.actor(),
+  detail::request_within(self, patience, doorman{system, limit}.actor(),
                          caf::connect_atom_v, host, port)
       .receive(
           [&](const caf::node_id&, const caf::strong_actor_ptr& actor,
@@ -88,16 +91,21 @@ look_up(caf::actor_system& system, const std::set<std::string>& interface,
   return result;
 }
 
-/// What is wrong with the address, or with the configuration.
-caf::error check(const char* function, caf::actor_system& system,
-                 const std::string& address, bool insecure) {
+/// The most bytes of a message, or what is wrong with the address or with the
+/// configuration.
+caf::expected<std::size_t> limit_at(const char* function,
+                                    caf::actor_system& system,
+                                    const std::string& address, bool insecure) {
+  auto refusal = detail::check_address(function, address,
+                                       system.has_openssl_manager(), insecure);
+  if (refusal != caf::none)
+    return refusal;
   try {
-    std::ignore = read_defaults(system.config());
+    auto limit = read_defaults(system.config()).max_message;
+    return static_cast<std::size_t>(limit);
   } catch (const error& x) {
     return to_caf_error(x);
   }
-  return detail::check_address(function, address, system.has_openssl_manager(),
-                               insecure);
 }
 
 } // namespace
@@ -139,17 +147,17 @@ caf::expected<std::uint16_t> publish_actor(caf::actor_system& system,
                                            const caf::strong_actor_ptr& actor,
                                            std::set<std::string> interface,
                                            const publish_options& options) {
-  if (auto refusal =
-          check("publish_master", system, options.address, options.insecure);
-      refusal != caf::none)
-    return refusal;
+  auto limit =
+      limit_at("publish_master", system, options.address, options.insecure);
+  if (!limit)
+    return limit.error();
   // Local, but a name may have to be looked up.
   constexpr auto patience = std::chrono::minutes{1};
   caf::expected<std::uint16_t> result{caf::sec::runtime_error};
   caf::scoped_actor self{system};
-  request_within(self, patience, doorman{system}.actor(), caf::publish_atom_v,
-                 options.port, actor, std::move(interface), options.address,
-                 options.reuse)
+  request_within(self, patience, doorman{system, *limit}.actor(),
+                 caf::publish_atom_v, options.port, actor, std::move(interface),
+                 options.address, options.reuse)
       .receive([&](std::uint16_t port) { result = port; },
                [&](const caf::error& x) {
                  result = make_error(
@@ -167,9 +175,9 @@ caf::expected<caf::strong_actor_ptr>
 find_actor(caf::actor_system& system, const std::set<std::string>& interface,
            const std::string& host, std::uint16_t port,
            const connect_options& options) {
-  if (auto refusal = check("remote_master", system, host, options.insecure);
-      refusal != caf::none)
-    return refusal;
+  auto limit = limit_at("remote_master", system, host, options.insecure);
+  if (!limit)
+    return limit.error();
   using clock = std::chrono::steady_clock;
   auto until = clock::now() + options.patience;
   // A node that refuses this one says why and closes the connection, which may
@@ -178,7 +186,7 @@ find_actor(caf::actor_system& system, const std::set<std::string>& interface,
   for (;;) {
     forget_tls_failure(port);
     auto found =
-        look_up(system, interface, host, port,
+        look_up(system, *limit, interface, host, port,
                 std::max<clock::duration>(until - clock::now(),
                                           std::chrono::milliseconds{1}));
     if (found)
