@@ -1,11 +1,12 @@
-# The target `torch`, and SYNCNORM_TORCH_HAS_CUDA: whether that libtorch has
-# CUDA. With SYNCNORM_TORCH_ROOT it is the libtorch of that folder; who uses an
+# The target `torch`, Torch_VERSION of it, and SYNCNORM_TORCH_HAS_CUDA: whether it
+# has CUDA. With SYNCNORM_TORCH_ROOT it is the libtorch of that folder; who uses an
 # installed syncnorm::torch has to find_package(Torch) all the same.
 include(${CMAKE_CURRENT_LIST_DIR}/torch_folder.cmake)
 if(NOT TARGET torch)
   if(SYNCNORM_TORCH_ROOT)
     syncnorm_torch_folder(torch "${SYNCNORM_TORCH_ROOT}")
     set(TORCH_LIBRARIES torch)
+    syncnorm_torch_version(Torch_VERSION "${SYNCNORM_TORCH_ROOT}")
   else()
     find_package(Torch REQUIRED)
   endif()

@@ -21,3 +21,20 @@ function(syncnorm_torch_folder target folder)
     endif()
   endforeach()
 endfunction()
+
+# syncnorm_torch_version(OUT FOLDER): the version of the libtorch in FOLDER.
+function(syncnorm_torch_version out folder)
+  set(parts)
+  foreach(file IN ITEMS torch/headeronly/version.h
+                        torch/csrc/api/include/torch/version.h)
+    if(NOT parts AND EXISTS "${folder}/include/${file}")
+      file(STRINGS "${folder}/include/${file}" parts
+           REGEX "define TORCH_VERSION_(MAJOR|MINOR|PATCH) [0-9]+")
+    endif()
+  endforeach()
+  list(TRANSFORM parts REPLACE ".* ([0-9]+)$" "\\1")
+  list(JOIN parts "." version)
+  set(${out}
+      "${version}"
+      PARENT_SCOPE)
+endfunction()

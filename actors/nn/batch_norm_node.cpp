@@ -7,6 +7,7 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -46,16 +47,16 @@ void for_each_part(std::vector<backward_part>& parts, F f) {
   });
 }
 
-/// With second derivatives a copy waits for the others on libtorch's thread of
-/// its device.
-void require_own_device(const participant& seat) {
+/// For a pass in which a copy waits for the others on libtorch's thread of its
+/// device.
+void require_own_device(const participant& seat, const char* pass) {
   if (auto shared = seat.shared_device())
     throw error{errc::invalid_argument,
-                "SynchronizedBatchNorm: second derivatives: expected a CUDA "
-                "device for each copy with a graph of its own, got "
-                    + *shared
-                    + "; DataParallelWithCallback can have several "
-                      "copies on one"};
+                fmt::format("SynchronizedBatchNorm: {}: expected a CUDA device "
+                            "for each copy with a graph of its own, got {}; "
+                            "DataParallelWithCallback can have several copies "
+                            "on one",
+                            pass, *shared)};
 }
 
 } // namespace
@@ -106,6 +107,8 @@ variable_list batch_norm_node::run_kernels(const variable_list& grads) {
   // Who does not pass the second half takes part in its round here.
   auto whole = !handed_over_ || !task_should_compute_output(0);
   if (whole) {
+    if (handed_over_)
+      require_own_device(*seat_, "backward without the gradient of the input");
     auto sums = total_sums_of(parts);
     for_each_part(parts, [&](auto& part, bool split) {
       auto r = static_cast<std::size_t>(&part - parts.data());
@@ -158,7 +161,7 @@ batch_norm_node::total_sums_of(const std::vector<backward_part>& parts) const {
 
 variable_list batch_norm_node::run_differentiable(const variable_list& grads) {
   if (handed_over_)
-    require_own_device(*seat_);
+    require_own_device(*seat_, "second derivatives");
   auto result = differentiable_backward(unpack_all(grads), seat_);
   if (!handed_over_)
     return result;

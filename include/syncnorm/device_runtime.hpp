@@ -140,7 +140,9 @@ public:
 };
 
 /// The runtime of CUDA devices. It has no state of its own but a memory pool
-/// for each device.
+/// for each device, which keeps 1 GiB of idle memory at most. Its functions
+/// throw `invalid_argument` for `cudaStreamPerThread`, which is another stream
+/// in each thread.
 /// @throws error `device_unavailable` in a build without CUDA.
 [[nodiscard]] device_runtime& cuda_runtime();
 

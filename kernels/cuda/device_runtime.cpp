@@ -7,7 +7,6 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <limits>
 #include <string>
 #include <string_view>
 
@@ -19,8 +18,23 @@ cudaEvent_t event_of(void* event) {
   return static_cast<cudaEvent_t>(event);
 }
 
-/// The memory pools of the devices, made at first use. They keep what is given
-/// back, so that a round does not go to the driver for memory.
+/// A stream that is the same one whatever thread uses it: actors and arrays
+/// change threads.
+class stream_scope : public device_scope {
+public:
+  /// @throws error as `device_scope`; `invalid_argument` for another stream.
+  stream_scope(const execution& at, std::string_view operation)
+      : device_scope{at, operation} {
+    if (stream() == cudaStreamPerThread)
+      throw error{errc::invalid_argument,
+                  std::string{operation}
+                      + ": run.stream: expected a stream that is the same for "
+                        "all threads, got cudaStreamPerThread"};
+  }
+};
+
+/// The memory pools of the devices, made at first use. They keep so much of
+/// what is given back that a round does not go to the driver for memory.
 class memory_pools {
 public:
   cudaMemPool_t of(const device_scope& scope, const device& where) {
@@ -56,30 +70,34 @@ private:
     properties.location.id = where.index;
     cudaMemPool_t pool = nullptr;
     scope.check(cudaMemPoolCreate(&pool, &properties), "cudaMemPoolCreate");
-    auto keep = std::numeric_limits<std::uint64_t>::max();
-    scope.check(
-        cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep),
-        "cudaMemPoolSetAttribute");
+    auto keep = kept_bytes;
+    auto status =
+        cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep);
+    if (status != cudaSuccess)
+      (void) cudaMemPoolDestroy(pool);
+    scope.check(status, "cudaMemPoolSetAttribute");
     for (int peer = 0; peer < device_count(); ++peer)
       if (peer != where.index)
-        let_in(scope, pool, where.index, peer);
+        let_in(pool, where.index, peer);
     return pool;
   }
 
-  /// Copies between two devices need not go through the host then.
-  static void let_in(const device_scope& scope, cudaMemPool_t pool, int home,
-                     int peer) {
+  /// Copies between two devices need not go through the host then. Where that
+  /// cannot be had, they do.
+  static void let_in(cudaMemPool_t pool, int home, int peer) noexcept {
     int can = 0;
-    scope.check(cudaDeviceCanAccessPeer(&can, peer, home),
-                "cudaDeviceCanAccessPeer");
-    if (can == 0)
-      return;
     cudaMemAccessDesc access{};
     access.location.type = cudaMemLocationTypeDevice;
     access.location.id = peer;
     access.flags = cudaMemAccessFlagsProtReadWrite;
-    scope.check(cudaMemPoolSetAccess(pool, &access, 1), "cudaMemPoolSetAccess");
+    if (cudaDeviceCanAccessPeer(&can, peer, home) != cudaSuccess
+        || (can != 0 && cudaMemPoolSetAccess(pool, &access, 1) != cudaSuccess))
+      (void) cudaGetLastError();
   }
+
+  /// Idle memory of a device beyond that goes back to the driver, where
+  /// libtorch and others find it.
+  static constexpr std::uint64_t kept_bytes = std::uint64_t{1} << 30U;
 
   std::array<std::atomic<cudaMemPool_t>, 128> pools_{};
 };
@@ -98,7 +116,8 @@ public:
     return stream;
   }
 
-  void end_stream(const device&, void* stream) noexcept override {
+  void end_stream(const device& where, void* stream) noexcept override {
+    current_device here{where.index};
     (void) cudaStreamDestroy(static_cast<cudaStream_t>(stream));
   }
 
@@ -111,18 +130,19 @@ public:
     return event;
   }
 
-  void end_event(const device&, void* event) noexcept override {
+  void end_event(const device& where, void* event) noexcept override {
+    current_device here{where.index};
     (void) cudaEventDestroy(event_of(event));
   }
 
   void record(const execution& at, void* event) override {
-    device_scope scope{at, "record"};
+    stream_scope scope{at, "record"};
     scope.check(cudaEventRecord(event_of(event), scope.stream()),
                 "cudaEventRecord");
   }
 
   void wait(const execution& at, void* event) override {
-    device_scope scope{at, "wait"};
+    stream_scope scope{at, "wait"};
     scope.check(cudaStreamWaitEvent(scope.stream(), event_of(event), 0),
                 "cudaStreamWaitEvent");
   }
@@ -144,7 +164,7 @@ public:
   }
 
   void* allocate(const execution& at, std::size_t bytes) override {
-    device_scope scope{at, "allocate"};
+    stream_scope scope{at, "allocate"};
     void* memory = nullptr;
     scope.check(cudaMallocFromPoolAsync(
                     &memory, bytes, pools_.of(scope, at.where), scope.stream()),
@@ -153,12 +173,8 @@ public:
   }
 
   void release(const execution& at, void* memory) noexcept override {
-    int current = 0;
-    auto known = cudaGetDevice(&current) == cudaSuccess;
-    (void) cudaSetDevice(at.where.index);
+    current_device here{at.where.index};
     (void) cudaFreeAsync(memory, static_cast<cudaStream_t>(at.stream));
-    if (known)
-      (void) cudaSetDevice(current);
   }
 
   void* allocate_pinned(const device& where, std::size_t bytes) override {
@@ -177,7 +193,7 @@ public:
   void copy(const execution& at, void* to, const device& to_where,
             const void* from, const device& from_where,
             std::size_t bytes) override {
-    device_scope scope{at, "copy"};
+    stream_scope scope{at, "copy"};
     auto across = to_where.type == device_type::cuda
                   && from_where.type == device_type::cuda
                   && to_where.index != from_where.index;

@@ -3,6 +3,7 @@
 #include "kernels/backend.hpp"
 #include "syncnorm/error.hpp"
 
+#include <cuda.h>
 #include <fmt/format.h>
 
 #include <atomic>
@@ -39,6 +40,33 @@ bool means_no_device(cudaError_t status) noexcept {
          || status == cudaErrorStubLibrary;
 }
 
+/// Whether somebody has used the device in this process. From CUDA 12 on, to
+/// make one current is to use it; before, and where the driver cannot be asked,
+/// the answer is yes.
+bool has_context(int index) noexcept {
+#if CUDART_VERSION >= 12050
+  using get_state = CUresult (*)(CUdevice, unsigned*, int*);
+  static const auto ask = []() noexcept -> get_state {
+    void* found = nullptr;
+    cudaDriverEntryPointQueryResult result{};
+    auto status = cudaGetDriverEntryPointByVersion(
+        "cuDevicePrimaryCtxGetState", &found, 7000, cudaEnableDefault, &result);
+    if (status == cudaSuccess && result == cudaDriverEntryPointSuccess)
+      return reinterpret_cast<get_state>(found);
+    (void) cudaGetLastError();
+    return nullptr;
+  }();
+  unsigned flags = 0;
+  int active = 1;
+  if (ask != nullptr && ask(index, &flags, &active) != CUDA_SUCCESS)
+    return true;
+  return active != 0;
+#else
+  (void) index;
+  return true;
+#endif
+}
+
 } // namespace
 
 int device_count() noexcept {
@@ -57,10 +85,34 @@ void check(cudaError_t status, std::string_view operation,
                           cudaGetErrorString(status))};
 }
 
+current_device::current_device(int index) noexcept {
+  int current = -1;
+  status_ = cudaGetDevice(&current);
+  if (status_ == cudaSuccess && current == index)
+    return;
+  if (status_ == cudaSuccess)
+    status_ = cudaSetDevice(index);
+  if (status_ == cudaSuccess)
+    previous_ = current;
+  else
+    (void) cudaGetLastError();
+}
+
+current_device::~current_device() {
+  if (previous_ >= 0 && has_context(previous_))
+    (void) cudaSetDevice(previous_);
+}
+
 device_scope::device_scope(const execution& run, std::string_view operation)
     : where_{run.where},
       stream_{static_cast<cudaStream_t>(run.stream)},
-      operation_{operation} {
+      operation_{operation},
+      current_{available()} {
+  check(current_.status(), "cudaSetDevice");
+  check_stream();
+}
+
+int device_scope::available() const {
   auto [count, status] = count_devices();
   if (!means_no_device(status))
     check(status, "cudaGetDeviceCount");
@@ -69,18 +121,7 @@ device_scope::device_scope(const execution& run, std::string_view operation)
                 fmt::format("{}: run.where: expected one of {} CUDA devices, "
                             "got {}",
                             operation_, count, to_string(where_))};
-  check_stream();
-  int current = -1;
-  check(cudaGetDevice(&current), "cudaGetDevice");
-  if (current == where_.index)
-    return;
-  check(cudaSetDevice(where_.index), "cudaSetDevice");
-  previous_ = current;
-}
-
-device_scope::~device_scope() {
-  if (previous_ >= 0)
-    (void) cudaSetDevice(previous_);
+  return where_.index;
 }
 
 void device_scope::check_stream() const {
@@ -89,7 +130,12 @@ void device_scope::check_stream() const {
       || stream_ == cudaStreamPerThread)
     return;
   int index = -1;
-  check(cudaStreamGetDevice(stream_, &index), "cudaStreamGetDevice");
+  auto status = cudaStreamGetDevice(stream_, &index);
+  if (status == cudaErrorCallRequiresNewerDriver) {
+    (void) cudaGetLastError();
+    return;
+  }
+  check(status, "cudaStreamGetDevice");
   if (index != where_.index)
     throw error{errc::device_mismatch,
                 fmt::format("{}: run.stream: expected a stream of {}, got one "

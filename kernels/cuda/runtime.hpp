@@ -17,6 +17,28 @@ namespace syncnorm::cuda {
 void check(cudaError_t status, std::string_view operation,
            std::string_view call, const device& where);
 
+/// Makes a device the current one for a scope.
+class current_device {
+public:
+  /// Ask `status` whether that worked.
+  explicit current_device(int index) noexcept;
+
+  /// Makes the device current that was before. One that nobody has used yet is
+  /// left alone: to make it current would take some hundred MB of its memory.
+  ~current_device();
+
+  current_device(const current_device&) = delete;
+  current_device& operator=(const current_device&) = delete;
+
+  [[nodiscard]] cudaError_t status() const noexcept {
+    return status_;
+  }
+
+private:
+  int previous_ = -1;
+  cudaError_t status_;
+};
+
 /// Makes the device of an execution the current one for a scope.
 class device_scope {
 public:
@@ -25,9 +47,6 @@ public:
   ///         later; before, the launch itself fails), `device_failure`, also
   ///         for what earlier work of the process has done to its devices.
   device_scope(const execution& run, std::string_view operation);
-
-  /// Makes the device current that was before.
-  ~device_scope();
 
   device_scope(const device_scope&) = delete;
   device_scope& operator=(const device_scope&) = delete;
@@ -42,12 +61,14 @@ public:
   }
 
 private:
+  /// Returns the index of the device, which is there.
+  [[nodiscard]] int available() const;
   void check_stream() const;
 
   device where_;
   cudaStream_t stream_;
   std::string_view operation_;
-  int previous_ = -1;
+  current_device current_;
 };
 
 } // namespace syncnorm::cuda

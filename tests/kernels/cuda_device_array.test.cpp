@@ -3,10 +3,12 @@
 #include "syncnorm/device_array.hpp"
 #include "syncnorm/error.hpp"
 
+#include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <array>
+#include <string>
 #include <vector>
 
 using namespace syncnorm;
@@ -80,4 +82,17 @@ TEST_CASE("the default stream can be borrowed") {
       device_stream::borrow(cuda_runtime(), {device_type::cuda, 0}, nullptr);
   pinned_memory host{a, elements * sizeof(double)};
   CHECK(holds(doubled(a, upload(a, 5, host)), 10));
+}
+
+TEST_CASE("a stream that is another one in each thread is refused for arrays") {
+  auto each_its_own = device_stream::borrow(
+      cuda_runtime(), {device_type::cuda, 0}, cudaStreamPerThread);
+  try {
+    device_array x{each_its_own, dtype::float32, 8};
+    FAIL("it was taken");
+  } catch (const error& e) {
+    CHECK(e.code() == errc::invalid_argument);
+    CHECK(std::string{e.what()}.find("got cudaStreamPerThread")
+          != std::string::npos);
+  }
 }

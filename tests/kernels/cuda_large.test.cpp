@@ -11,12 +11,13 @@ using namespace syncnorm::testing;
 
 namespace {
 
-/// Device memory of one byte value.
+/// Device memory of one byte value, for work on any stream.
 class big_memory {
 public:
   big_memory(std::size_t bytes, int value) {
     require_success(cudaMalloc(&data_, bytes));
     require_success(cudaMemset(data_, value, bytes));
+    require_success(cudaDeviceSynchronize());
   }
   ~big_memory() {
     (void) cudaFree(data_);
@@ -31,9 +32,11 @@ public:
     auto element = to_float16(float(value));
     require_success(
         cudaMemcpy(data() + i, &element, 2, cudaMemcpyHostToDevice));
+    require_success(cudaDeviceSynchronize());
   }
   [[nodiscard]] double get(std::int64_t i) const {
     float16 element;
+    require_success(cudaDeviceSynchronize());
     require_success(
         cudaMemcpy(&element, data() + i, 2, cudaMemcpyDeviceToHost));
     return to_float(element);

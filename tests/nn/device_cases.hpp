@@ -186,6 +186,32 @@ void check_apart(const std::vector<torch::Device>& where) {
   }
 }
 
+/// Gradients of the weights alone, of copies with graphs and threads of their
+/// own.
+std::vector<Tensor> weight_gradients(const std::vector<torch::Device>& where,
+                                     std::vector<std::string>& texts) {
+  actors env;
+  std::vector<SynchronizedBatchNorm2d> layers;
+  std::vector<std::shared_ptr<torch::nn::Module>> modules;
+  for (const auto& device : where) {
+    layers.emplace_back(5);
+    layers.back()->to(torch::kDouble);
+    layers.back()->to(device);
+    modules.push_back(layers.back().ptr());
+  }
+  synchronize(env.system, modules);
+  std::vector<Tensor> x, result(where.size());
+  for (std::size_t r = 0; r < where.size(); ++r)
+    x.push_back(random_batch(2, torch::kDouble).requires_grad_());
+  auto thrown = on_threads(where.size(), [&](std::size_t r) {
+    auto y = layers[r]->forward(x[r].to(where[r])).to(cpu);
+    result[r] = torch::autograd::grad({y.sin().sum()}, {layers[r]->weight})[0];
+  });
+  for (const auto& failure : thrown)
+    texts.push_back(text_of(failure));
+  return result;
+}
+
 /// Second derivatives of copies with graphs and threads of their own.
 std::vector<Tensor> second_derivatives(const std::vector<torch::Device>& where,
                                        std::vector<std::string>& texts) {
@@ -345,6 +371,30 @@ TEST_CASE("second derivatives of copies with graphs of their own equal those "
     CHECK_MESSAGE(text.find("second derivatives: expected a CUDA device for "
                             "each copy with a graph of its own, got copies 0 "
                             "and ")
+                      != std::string::npos,
+                  text);
+}
+
+TEST_CASE(
+    "gradients of the weights alone, of copies with graphs of their own, "
+    "equal those on the CPU if each has a device, and are refused at once "
+    "if two share one") {
+  auto gpu = on_devices(2);
+  std::vector<std::string> texts;
+  auto expected = weight_gradients({cpu, cpu}, texts);
+  if (gpu[0] != gpu[1]) {
+    auto found = weight_gradients(gpu, texts);
+    for (std::size_t i = 0; i < expected.size(); ++i)
+      CHECK(distance(expected[i], found[i].to(cpu)) <= 1e-10);
+  }
+  for (const auto& text : texts)
+    CHECK(text.empty());
+  texts.clear();
+  weight_gradients({gpu[0], gpu[1], gpu[0]}, texts);
+  for (const auto& text : texts)
+    CHECK_MESSAGE(text.find("backward without the gradient of the input: "
+                            "expected a CUDA device for each copy with a graph "
+                            "of its own, got copies 0 and ")
                       != std::string::npos,
                   text);
 }
