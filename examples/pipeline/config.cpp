@@ -1,14 +1,48 @@
 #include "config.hpp"
 
 #include "messages.hpp"
+#include "state_file.hpp"
 
 #include <syncnorm/config.hpp>
 
+#include <filesystem>
 #include <sstream>
 #include <stdexcept>
 #include <thread>
 
 namespace pipeline {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Whether writing to one overwrites what is in the other. A terminal or a pipe
+/// keeps nothing.
+bool same_file(const fs::path& a, const fs::path& b) {
+  std::error_code problem;
+  if (fs::equivalent(a, b, problem))
+    return fs::is_regular_file(a, problem);
+  if (fs::exists(a, problem) || fs::exists(b, problem))
+    return false;
+  return fs::absolute(a).lexically_normal()
+         == fs::absolute(b).lexically_normal();
+}
+
+/// A file of the command line: what it is, and its name, empty if there is
+/// none.
+struct named_file {
+  std::string what;
+  std::string name;
+};
+
+void expect_another(const named_file& one, const named_file& other) {
+  if (!one.name.empty() && !other.name.empty()
+      && same_file(one.name, other.name))
+    throw std::invalid_argument{one.what + ": expected another file than "
+                                + other.what + ", got \"" + one.name + "\""};
+}
+
+} // namespace
 
 config::config() {
   syncnorm::detail::add_types<caf::id_block::syncnorm, caf::id_block::pipeline>(
@@ -55,10 +89,25 @@ bool config::read(int argc, char** argv) {
   if (mode() == run_mode::evaluation && state.empty())
     throw std::runtime_error{"--mode=evaluation: expected --state, the "
                              "statistics to use"};
+  check_files();
   (void) policies();
   (void) devices();
   (void) syncnorm::read_defaults(*this);
   return true;
+}
+
+void config::check_files() const {
+  named_file read{"--input", input == "-" ? "/dev/stdin" : input};
+  named_file scores{"--output", output};
+  named_file saved{"--state", state};
+  expect_another(scores, read);
+  expect_another(saved, read);
+  expect_another(saved, scores);
+  if (state.empty())
+    return;
+  named_file temporary{"the temporary one of --state", temporary_of(state)};
+  expect_another(read, temporary);
+  expect_another(scores, temporary);
 }
 
 run_mode config::mode() const {

@@ -43,6 +43,9 @@ public:
   source_options source;
 
 private:
+  /// What is written is not what is read, nor the other thing that is written.
+  void check_files() const;
+
   std::string mode_ = "online";
   std::string devices_ = "cpu:0,cpu:1";
   std::string bad_records_ = "refuse";

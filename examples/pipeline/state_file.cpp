@@ -145,9 +145,13 @@ int write_and_flush(const std::string& file, std::string_view text) {
 
 } // namespace
 
+std::string temporary_of(const std::string& file) {
+  return file + ".tmp";
+}
+
 void save_state(const std::string& file,
                 syncnorm::batch_norm_replica& replica) {
-  auto temporary = file + ".tmp";
+  auto temporary = temporary_of(file);
   auto code = write_and_flush(temporary, to_text(replica));
   if (code == 0 && std::rename(temporary.c_str(), file.c_str()) != 0)
     code = errno;

@@ -9,6 +9,9 @@
 
 namespace pipeline {
 
+/// Where `save_state` writes before it renames.
+std::string temporary_of(const std::string& file);
+
 /// Writes the file whole or not at all.
 /// @throws std::runtime_error if it cannot be written; what was there before
 ///         stays.

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdio>
+#include <filesystem>
 
 using namespace pipeline::test;
 
@@ -108,6 +109,39 @@ TEST_CASE("options that make no sense are refused, and nothing is written") {
   check_refused(with + "more", "unknown argument \"more\"");
   check_refused("", "--input: expected a file");
   CHECK(content(scores.name) == "of the run before");
+}
+
+TEST_CASE("no file that is written may be another one of the same run, by "
+          "whatever name, and all of them stay as they were") {
+  csv_file input{"1,2\n3,4\n"};
+  scratch_file link{"link"}, fresh{"fresh"}, temporary{"records.tmp"};
+  std::filesystem::create_hard_link(input.name, link.name);
+  auto other_path = "/tmp/../tmp/" + input.name.substr(5);
+  for (const auto& name : {input.name, link.name, other_path}) {
+    auto expected =
+        ": expected another file than --input, got \"" + name + "\"";
+    check_refused(input.arguments + "--output=" + name, "--output" + expected);
+    check_refused(input.arguments + "--state=" + name, "--state" + expected);
+    check_refused("--input=- --output=" + name + " < " + input.name,
+                  "--output" + expected);
+  }
+  check_refused(input.arguments + "--output=" + fresh.name + " --state=/tmp/./"
+                    + fresh.name.substr(5),
+                "--state: expected another file than --output, got");
+  std::filesystem::rename(input.name, temporary.name);
+  check_refused("--input=" + temporary.name + " --state=" + input.name,
+                "--input: expected another file than the temporary one of "
+                "--state");
+  CHECK(content(temporary.name) == "1,2\n3,4\n");
+  CHECK(!std::filesystem::exists(fresh.name));
+}
+
+TEST_CASE("files that keep nothing may be given twice") {
+  csv_file input{"1,2\n3,4\n"};
+  CHECK(
+      run("--input=/dev/stdin --output=/dev/stdout < " + input.name + " | cat")
+          .says("2 scored"));
+  check_refused("--input=/dev/null --output=/dev/null", "expected records");
 }
 
 TEST_CASE("a heading is left out, and images are read as often as asked") {
