@@ -12,12 +12,15 @@
 #include "state_file.hpp"
 #include "stream.hpp"
 
+#include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <exception>
 #include <fstream>
 #include <iostream>
 #include <memory>
 #include <stdexcept>
+#include <utility>
 
 namespace {
 
@@ -57,13 +60,14 @@ private:
   }
 };
 
-std::shared_ptr<std::ostream> open_output(const std::string& file) {
+score_output open_output(const std::string& file) {
   if (file.empty())
-    return nullptr;
+    return {};
   auto result = std::make_shared<std::ofstream>(file);
   if (!*result)
-    throw std::runtime_error{file + ": cannot be written"};
-  return result;
+    throw std::runtime_error{file
+                             + ": cannot be written: " + std::strerror(errno)};
+  return {file, std::move(result)};
 }
 
 void print(const totals& x, std::ostream& out) {

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <system_error>
 
 namespace pipeline {
 
@@ -73,7 +74,8 @@ namespace {
 std::unique_ptr<record_reader> open_idx(const std::string& path,
                                         std::uint64_t repeat) {
   // A pipe's first bytes could not be read again.
-  if (!std::filesystem::is_regular_file(path))
+  std::error_code problem;
+  if (!std::filesystem::is_regular_file(path, problem))
     return nullptr;
   auto file = std::make_unique<std::ifstream>(path, std::ios::binary);
   if (!*file || !idx_reader::accepts(*file))

@@ -1,11 +1,13 @@
 #include "sink.hpp"
 
+#include <cerrno>
+#include <cstring>
 #include <utility>
 
 namespace pipeline {
 
 sink::sink(caf::actor_config& config, source_actor source,
-           std::shared_ptr<stop_signal> stop, std::shared_ptr<std::ostream> out,
+           std::shared_ptr<stop_signal> stop, score_output out,
            std::shared_ptr<syncnorm::future_writer<shared_totals>> done)
     : sink_actor::base{config},
       source_{std::move(source)},
@@ -37,15 +39,22 @@ void sink::write(std::uint64_t number, const syncnorm::double_array& scores) {
   if (number != batches_++)
     fail("sink: expected batch " + std::to_string(batches_ - 1) + ", got "
          + std::to_string(number));
-  if (out_ && failure_.empty()) {
-    auto record = records_;
-    for (auto value : scores)
-      *out_ << record++ << ',' << value << '\n';
-    if (!*out_)
-      fail("the scores cannot be written");
-  }
+  if (out_.stream && failure_.empty())
+    write_lines(scores);
   (failure_.empty() ? records_ : lost_) += scores.size();
   syncnorm::detail::send(this, source_, credit_atom_v);
+}
+
+void sink::write_lines(const syncnorm::double_array& scores) {
+  errno = 0;
+  auto record = records_;
+  for (auto value : scores)
+    *out_.stream << record++ << ',' << value << '\n';
+  if (out_.stream->flush())
+    return;
+  // A stream does not tell the cause; the system's call, if one failed, does.
+  auto cause = errno == 0 ? "" : std::string{": "} + std::strerror(errno);
+  fail(out_.name + ": the scores cannot be written" + cause);
 }
 
 void sink::fail(const std::string& why) {
@@ -57,8 +66,6 @@ void sink::fail(const std::string& why) {
 }
 
 void sink::finish(totals x) {
-  if (out_ && failure_.empty() && !out_->flush())
-    failure_ = "the scores cannot be written";
   if (!failure_.empty())
     x.fail(failure_);
   x.records_out = records_;

@@ -14,16 +14,25 @@ namespace pipeline {
 /// What became of the stream, for the thread that waits.
 using shared_totals = std::shared_ptr<const totals>;
 
-/// Writes the scores, a line a record: its number, from 0, and its score. Spawn
-/// it detached: writing blocks its thread.
+/// Where the scores are written.
+struct score_output {
+  /// For errors.
+  std::string name;
+  /// Null: nowhere.
+  std::shared_ptr<std::ostream> stream;
+};
+
+/// Writes the scores, a line a record: its number, from 0, and its score. Only
+/// a batch that is written whole, up to the system, counts as scored. Spawn it
+/// detached: writing blocks its thread.
 class sink : public sink_actor::base {
 public:
   /// @param stop raised when nothing can be written any more.
-  /// @param out  null: only counts.
+  /// @param out  without a stream: only counts.
   /// @param done told what became of the stream, or, if a stage has died, what
   ///             the sink has seen of it.
   sink(caf::actor_config& config, source_actor source,
-       std::shared_ptr<stop_signal> stop, std::shared_ptr<std::ostream> out,
+       std::shared_ptr<stop_signal> stop, score_output out,
        std::shared_ptr<syncnorm::future_writer<shared_totals>> done);
 
   void on_exit() override;
@@ -31,12 +40,13 @@ public:
 
 private:
   void write(std::uint64_t number, const syncnorm::double_array& scores);
+  void write_lines(const syncnorm::double_array& scores);
   void finish(totals x);
   void fail(const std::string& why);
 
   source_actor source_;
   std::shared_ptr<stop_signal> stop_;
-  std::shared_ptr<std::ostream> out_;
+  score_output out_;
   std::shared_ptr<syncnorm::future_writer<shared_totals>> done_;
   std::uint64_t batches_ = 0;
   std::uint64_t records_ = 0;

@@ -86,6 +86,8 @@ std::string to_text(syncnorm::batch_norm_replica& replica) {
 
 saved_arrays parse(const std::string& file) {
   std::ifstream in{file};
+  if (!in)
+    fail(file, std::string{"cannot be opened: "} + std::strerror(errno));
   std::string line;
   if (!std::getline(in, line))
     fail(file, "cannot be read");

@@ -17,7 +17,8 @@ int open_or_throw(const std::string& path) {
     return STDIN_FILENO;
   auto result = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (result < 0)
-    throw std::runtime_error{path + ": cannot be opened"};
+    throw std::runtime_error{path
+                             + ": cannot be opened: " + std::strerror(errno)};
   return result;
 }
 

@@ -2,7 +2,6 @@
 
 #include "normalizer.hpp"
 #include "score.hpp"
-#include "sink.hpp"
 
 #include <utility>
 
@@ -11,8 +10,7 @@ namespace pipeline {
 totals run_stream(caf::actor_system& system,
                   std::shared_ptr<record_reader> reader,
                   const source_options& options, stages owned,
-                  const std::string& state_file,
-                  std::shared_ptr<std::ostream> scores) {
+                  const std::string& state_file, score_output scores) {
   auto done = std::make_shared<syncnorm::future_result<shared_totals>>();
   auto writer = std::make_shared<syncnorm::future_writer<shared_totals>>(done);
   auto stop = reader->stop();

@@ -144,6 +144,23 @@ TEST_CASE("files that keep nothing may be given twice") {
   check_refused("--input=/dev/null --output=/dev/null", "expected records");
 }
 
+TEST_CASE("a file that cannot be opened or written is named, with the cause, "
+          "and what was not written is lost") {
+  csv_file input{"1,2\n3,4\n5,7\n"};
+  check_refused("--input=/nowhere/x.csv",
+                "/nowhere/x.csv: cannot be opened: No such file or directory");
+  check_refused(input.arguments + "--output=/nowhere/o.csv",
+                "/nowhere/o.csv: cannot be written: No such file or directory");
+  check_refused(input.arguments + "--mode=evaluation --state=/nowhere/s",
+                "/nowhere/s: cannot be opened: No such file or directory");
+  check_refused(input.arguments + "--output=/dev/full",
+                "/dev/full: the scores cannot be written: No space left on "
+                "device");
+  CHECK(run(input.arguments + "--output=/dev/full").says(" 0 scored, "));
+  CHECK(run("--output=/dev/full --input=" + digits)
+            .says("360 read, 0 scored, 360 lost"));
+}
+
 TEST_CASE("a heading is left out, and images are read as often as asked") {
   csv_file input{"a,b\n1,2\n3,4\n"};
   CHECK(run(input.arguments + "--header").says("2 read, 2 scored"));

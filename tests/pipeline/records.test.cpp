@@ -175,7 +175,7 @@ TEST_CASE("IDX: a file that is too short, or has no size, is refused") {
                     "x.idx: expected images of 1 to 16384 rows and columns, "
                     "got 1 x 0");
   CHECK_THROWS_WITH(open_records("/nowhere", 1, false),
-                    "/nowhere: cannot be opened");
+                    "/nowhere: cannot be opened: No such file or directory");
 }
 
 // -- saved statistics ---------------------------------------------------------

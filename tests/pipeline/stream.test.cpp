@@ -421,7 +421,8 @@ totals run_whole(caf::actor_system& system,
   auto owned = make_stages(system, stream_options(reader->features(), true),
                            cpus(2), true, state_file);
   return run_stream(system, reader, {.batch_size = 4, .in_flight = 2},
-                    std::move(owned), state_file, std::move(out));
+                    std::move(owned), state_file,
+                    {"scores.csv", std::move(out)});
 }
 
 std::shared_ptr<record_reader> csv(const std::string& name,
@@ -455,10 +456,27 @@ TEST_CASE_FIXTURE(pipeline_fixture, "a disk that is full ends the stream, and "
                                     "what was not written is counted") {
   auto got = run_whole(system, open_records(digits, 1, false),
                        std::make_shared<full_stream>(100));
-  CHECK(got.failure == "the scores cannot be written");
+  CHECK(got.failure == "scores.csv: the scores cannot be written");
   CHECK(got.records_out < 20);
   CHECK(got.records_lost > 0);
   CHECK(got.records_out + got.records_lost == got.records.delivered);
+}
+
+TEST_CASE_FIXTURE(pipeline_fixture, "a score counts as written when its batch "
+                                    "has left the stream's own memory") {
+  for (int records : {1, 3, 4, 5}) {
+    scratch_file input{"input"};
+    std::string text;
+    for (int i = 0; i < records; ++i)
+      text += std::to_string(i) + "," + std::to_string(i * i) + "\n";
+    auto got = run_whole(system, csv(input.name, text, {}),
+                         std::make_shared<std::ofstream>("/dev/full"));
+    CHECK(got.failure
+          == "scores.csv: the scores cannot be written: No space left on "
+             "device");
+    CHECK(got.records_out == 0);
+    CHECK(got.records_lost == got.records.delivered);
+  }
 }
 
 TEST_CASE_FIXTURE(pipeline_fixture, "a stage that dies ends the stream for the "
@@ -516,7 +534,8 @@ TEST_CASE_FIXTURE(pipeline_fixture, "a source that waits for input ends when "
       out->exceptions(std::ios::badbit);
     auto got = run_whole(system, input.reader(six_records), out);
     CHECK(got.failure
-          == (dies ? "a stage has died" : "the scores cannot be written"));
+          == (dies ? "a stage has died"
+                   : "scores.csv: the scores cannot be written"));
     CHECK(got.records_lost == got.records.delivered);
   }
 }
