@@ -4,10 +4,14 @@
 #include "state_file.hpp"
 
 #include <syncnorm/config.hpp>
+#include <syncnorm/error.hpp>
 
+#include <algorithm>
 #include <filesystem>
+#include <regex>
 #include <sstream>
 #include <stdexcept>
+#include <string_view>
 #include <system_error>
 #include <thread>
 
@@ -43,6 +47,63 @@ void expect_another(const named_file& one, const named_file& other) {
                                 + other.what + ", got \"" + one.name + "\""};
 }
 
+/// What an option takes if it is a number or a switch; empty for others.
+std::string expected_by(const caf::config_option& option) {
+  auto type = option.type_name();
+  auto is = [&](std::string_view word) {
+    return std::string_view{type.data(), type.size()}.starts_with(word);
+  };
+  if (is("uint"))
+    return "a whole number of 0 or more";
+  if (is("int"))
+    return "a whole number";
+  return is("bool") ? "true or false" : "";
+}
+
+/// What CAF could not read, as `--batch=x: unexpected character, expected a
+/// whole number`. CAF 0.17 says
+/// `parser_error(unexpected_character, ({"argument" = "--batch=x"}))`, CAF 1.x
+/// `invalid_argument("--batch=x")`.
+std::string option_problem(const caf::error& problem,
+                           const caf::config_option_set& known) {
+  static const std::regex pattern{
+      R"re((?:parser_error\()?(\w+)\W*(?:"argument" = )?)re"
+      R"re("((?:--)?([^=]*).*)"\W*)re"};
+  auto text = caf::to_string(problem);
+  std::smatch parts;
+  if (!std::regex_match(text, parts, pattern))
+    return text;
+  auto why = parts[1].str();
+  std::ranges::replace(why, '_', ' ');
+  const auto* option = known.cli_long_name_lookup(parts[3].str());
+  auto expected = option == nullptr ? "" : expected_by(*option);
+  return parts[2].str() + ": " + why
+         + (expected.empty() ? "" : ", expected " + expected);
+}
+
+template <class T>
+void expect_positive(const std::string& option, T value) {
+  if (value < 1)
+    throw std::runtime_error{option + ": expected 1 or more, got "
+                             + std::to_string(value)};
+}
+
+syncnorm::device to_device(const std::string& word) {
+  auto result = syncnorm::device{};
+  try {
+    result = syncnorm::parse_device(word);
+  } catch (const syncnorm::error&) {
+    throw std::invalid_argument{"--devices: expected cpu or cpu:N, with commas "
+                                "between them, got \""
+                                + word + "\""};
+  }
+  if (result.type != syncnorm::device_type::cpu)
+    throw std::invalid_argument{"--devices: expected CPUs, for the records "
+                                "are read into host memory, got "
+                                + word};
+  return result;
+}
+
 } // namespace
 
 config::config() {
@@ -74,7 +135,7 @@ config::config() {
 
 bool config::read(int argc, char** argv) {
   if (auto problem = parse(argc, argv); problem != caf::none)
-    throw std::runtime_error{caf::to_string(problem)
+    throw std::runtime_error{option_problem(problem, custom_options_)
                              + "; --help lists the options"};
   if (syncnorm::detail::printed_help(*this))
     return false;
@@ -85,8 +146,8 @@ bool config::read(int argc, char** argv) {
   if (input.empty())
     throw std::runtime_error{"--input: expected a file, or - for standard "
                              "input"};
-  if (source.batch_size < 1 || source.in_flight < 1)
-    throw std::runtime_error{"--batch, --in-flight: expected 1 or more"};
+  expect_positive("--batch", source.batch_size);
+  expect_positive("--in-flight", source.in_flight);
   if (mode() == run_mode::evaluation && state.empty())
     throw std::runtime_error{"--mode=evaluation: expected --state, the "
                              "statistics to use"};
@@ -132,11 +193,7 @@ std::vector<syncnorm::device> config::devices() const {
   std::vector<syncnorm::device> result;
   std::istringstream list{devices_};
   for (std::string word; std::getline(list, word, ',');)
-    if (result.emplace_back(syncnorm::parse_device(word)).type
-        != syncnorm::device_type::cpu)
-      throw std::invalid_argument{"--devices: expected CPUs, for the records "
-                                  "are read into host memory, got "
-                                  + word};
+    result.push_back(to_device(word));
   if (result.empty())
     throw std::invalid_argument{"--devices: expected one or more"};
   return result;

@@ -161,6 +161,34 @@ TEST_CASE("a file that cannot be opened or written is named, with the cause, "
             .says("360 read, 0 scored, 360 lost"));
 }
 
+TEST_CASE("an option that cannot be read is named, with what it takes") {
+  // Why it cannot be read has other words in each line of CAF.
+  auto refuses = [](const std::string& argument, const std::string& expected) {
+    auto with = "--input=x.csv " + argument;
+    check_refused(with, "pipeline: " + argument + ": ");
+    check_refused(with, expected + "; --help lists the options");
+    CHECK(!run(with).says("("));
+  };
+  refuses("--batch=x", ", expected a whole number");
+  refuses("--batch=1.5", ", expected a whole number");
+  refuses("--batch=", ": missing argument, expected a whole number");
+  for (const std::string option : {"--in-flight", "--repeat"})
+    for (const auto* value : {"=x", "=-1"})
+      refuses(option + value, ", expected a whole number of 0 or more");
+  refuses("--header=3", ", expected true or false");
+  for (const auto* unknown : {"--nope", "-x", "--nope=a=b"})
+    refuses(unknown, ": not an option");
+  check_refused("--input=x.csv --batch=-3", "--batch: expected 1 or more, got "
+                                            "-3");
+  check_refused("--input=x.csv --in-flight=0",
+                "pipeline: --in-flight: expected 1 or more, got 0");
+  for (const std::string word : {"cpu*4", "cpu:x", ""})
+    check_refused("--input=x.csv '--devices=cpu," + word + ",cpu'",
+                  "pipeline: --devices: expected cpu or cpu:N, with commas "
+                  "between them, got \""
+                      + word + "\"");
+}
+
 TEST_CASE("a heading is left out, and images are read as often as asked") {
   csv_file input{"a,b\n1,2\n3,4\n"};
   CHECK(run(input.arguments + "--header").says("2 read, 2 scored"));
