@@ -50,6 +50,16 @@ bool is_timeout(const caf::error& x) {
   return x == caf::sec::request_timeout;
 }
 
+/// Why there was no answer, in words for what CAF only has a name for.
+std::string silence_text(caf::timespan patience, const caf::error& x) {
+  if (is_timeout(x))
+    return fmt::format("nothing heard for {:g} s", seconds(patience));
+  if (x == caf::sec::disconnect_during_handshake)
+    return "the other side ended the connection in the handshake: it may want "
+           "TLS, or speak another version of CAF";
+  return text_of(x);
+}
+
 caf::error connect_error(const std::string& host, std::uint16_t port,
                          caf::timespan patience, const caf::error& x) {
   if (auto why = detail::tls_failure(port); !why.empty())
@@ -57,13 +67,10 @@ caf::error connect_error(const std::string& host, std::uint16_t port,
                       fmt::format("remote_master: no trust between this node "
                                   "and port {} of {}: {}",
                                   port, host, why));
-  auto why = is_timeout(x)
-                 ? fmt::format("nothing heard for {:g} s", seconds(patience))
-                 : text_of(x);
   return make_error(errc::master_down,
                     fmt::format("remote_master: no such master answers at port "
                                 "{} of {}: {}",
-                                port, host, why));
+                                port, host, silence_text(patience, x)));
 }
 
 /// Asks once.

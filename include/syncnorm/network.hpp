@@ -110,8 +110,9 @@ publish_master(caf::actor_system& system, const Handle& master,
 
 /// Returns the handle of an actor that another process has published.
 /// @returns `master_down` if nobody answers there in time, or an actor of
-///          another type: trying again may help. `invalid_argument` if TLS
-///          refused one of the two, or for an address that is not protected.
+///          another type: trying again may help. The same if that side wants
+///          TLS and this one has none. `invalid_argument` if TLS refused one of
+///          the two, or for an address that is not protected.
 template <class Handle>
 caf::expected<Handle> remote_handle(caf::actor_system& system,
                                     const std::string& host, std::uint16_t port,

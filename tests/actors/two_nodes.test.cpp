@@ -280,6 +280,9 @@ TEST_CASE_FIXTURE(two_members,
   auto plain = two_processes::start("join", port);
   CHECK(plain->finish() == 1);
   CHECK(has(plain->output(), "master_down: remote_master: no such master"));
+  CHECK(has(plain->output(),
+            "127.0.0.1: the other side ended the connection in the handshake: "
+            "it may want TLS, or speak another version of CAF\n"));
   // They stay until the end: the server ends all the same.
   auto strangers = train::disturb(static_cast<std::uint16_t>(std::stoi(port)));
   auto good = start("join", port, "client");
