@@ -11,10 +11,16 @@
 #include <arpa/inet.h>
 #include <caf/openssl/manager.hpp>
 #include <fmt/format.h>
+#include <netdb.h>
 #include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstddef>
+#include <memory>
+#include <system_error>
 #include <utility>
 
 namespace syncnorm {
@@ -71,6 +77,56 @@ caf::error connect_error(const std::string& host, std::uint16_t port,
                     fmt::format("remote_master: no such master answers at port "
                                 "{} of {}: {}",
                                 port, host, silence_text(patience, x)));
+}
+
+/// Returns 0 if a socket takes that address, as CAF's would, or the error.
+int bind_once(const addrinfo& address, bool reuse) {
+  auto socket = ::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (socket < 0)
+    return errno;
+  int on = reuse ? 1 : 0;
+  ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  auto code =
+      ::bind(socket, address.ai_addr, address.ai_addrlen) == 0 ? 0 : errno;
+  ::close(socket);
+  return code;
+}
+
+/// Why that port cannot be opened, which CAF does not tell, or nothing if by
+/// now it can.
+std::string why_closed(const publish_options& options) {
+  addrinfo hints{};
+  hints.ai_flags = AI_PASSIVE;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* first = nullptr;
+  const auto* host =
+      options.address.empty() ? nullptr : options.address.c_str();
+  auto port = std::to_string(options.port);
+  if (auto code = ::getaddrinfo(host, port.c_str(), &hints, &first); code != 0)
+    return ::gai_strerror(code);
+  std::unique_ptr<addrinfo, void (*)(addrinfo*)> all{first, ::freeaddrinfo};
+  int why = 0;
+  for (const auto* x = first; x != nullptr; x = x->ai_next) {
+    auto code = bind_once(*x, options.reuse);
+    if (code == 0)
+      return {};
+    // A name may have several: that one is taken says more than that another is
+    // not this machine's.
+    if (why == 0 || code == EADDRINUSE)
+      why = code;
+  }
+  return std::generic_category().message(why);
+}
+
+caf::error publish_error(const publish_options& options, const caf::error& x) {
+  std::string why;
+  if (x == caf::sec::cannot_open_port)
+    why = why_closed(options);
+  return make_error(errc::invalid_argument,
+                    fmt::format("publish_master: port {} of {} cannot be "
+                                "opened: {}",
+                                options.port, options.address,
+                                why.empty() ? text_of(x) : why));
 }
 
 /// Asks once.
@@ -165,14 +221,9 @@ caf::expected<std::uint16_t> publish_actor(caf::actor_system& system,
   request_within(self, patience, doorman{system, *limit}.actor(),
                  caf::publish_atom_v, options.port, actor, std::move(interface),
                  options.address, options.reuse)
-      .receive([&](std::uint16_t port) { result = port; },
-               [&](const caf::error& x) {
-                 result = make_error(
-                     errc::invalid_argument,
-                     fmt::format("publish_master: port {} of {} cannot be "
-                                 "opened: {}",
-                                 options.port, options.address, text_of(x)));
-               });
+      .receive(
+          [&](std::uint16_t port) { result = port; },
+          [&](const caf::error& x) { result = publish_error(options, x); });
   if (result)
     watch_door(*result, actor, options.on_refusal);
   return result;

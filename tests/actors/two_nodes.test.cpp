@@ -195,8 +195,27 @@ TEST_CASE_FIXTURE(system_fixture, "publishing and connecting fail in words") {
   REQUIRE(port);
   auto again = publish_master(system, master, {.port = *port});
   REQUIRE_FALSE(again);
-  CHECK(has(describe(again.error()),
-            "port " + std::to_string(*port) + " of 127.0.0.1 cannot be"));
+  auto in_use = "invalid_argument: publish_master: port "
+                + std::to_string(*port)
+                + " of 127.0.0.1 cannot be opened: Address already in use";
+  CHECK(describe(again.error()) == in_use);
+  // What is reused is no port at which somebody listens.
+  again = publish_master(system, master, {.port = *port, .reuse = true});
+  REQUIRE_FALSE(again);
+  CHECK(describe(again.error()) == in_use);
+  auto open_at = [&](const char* address) {
+    auto foreign = publish_master(
+        system, master, {.port = 4300, .address = address, .insecure = true});
+    REQUIRE_FALSE(foreign);
+    return describe(foreign.error());
+  };
+  CHECK(open_at("192.0.2.1")
+        == "invalid_argument: publish_master: port 4300 of 192.0.2.1 cannot be "
+           "opened: Cannot assign requested address");
+  // Without IPv6 it is the family that this machine lacks.
+  auto sixth = open_at("2001:db8::1");
+  INFO(sixth);
+  CHECK_FALSE(has(sixth, "system_error"));
   config other_cfg;
   caf::actor_system other{other_cfg};
   auto wrong = remote_master<double, double>(other, "127.0.0.1", *port);
