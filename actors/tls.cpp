@@ -8,6 +8,7 @@
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
+#include <openssl/x509_vfy.h>
 
 #include <cerrno>
 #include <cstdio>
@@ -18,7 +19,7 @@ namespace syncnorm {
 
 namespace {
 
-[[noreturn]] void fail(const std::string& file, const char* expected,
+[[noreturn]] void fail(const std::string& file, const std::string& expected,
                        const std::string& found) {
   throw error{errc::invalid_argument,
               fmt::format("use_tls: {}: expected {}, found {}",
@@ -76,10 +77,35 @@ context_ptr check_files(const tls_options& options) {
   return context;
 }
 
+/// Others who trust the same CAs would refuse each connection. A node may serve
+/// or join: its certificate is not asked for what role it is made out.
+void require_trusted(SSL_CTX* context, const tls_options& options) {
+  STACK_OF(X509)* chain = nullptr;
+  SSL_CTX_get0_chain_certs(context, &chain);
+  std::unique_ptr<X509_STORE_CTX, void (*)(X509_STORE_CTX*)> check{
+      X509_STORE_CTX_new(), X509_STORE_CTX_free};
+  if (!check
+      || X509_STORE_CTX_init(check.get(), SSL_CTX_get_cert_store(context),
+                             SSL_CTX_get0_certificate(context), chain)
+             != 1)
+    throw error{errc::invalid_argument, "use_tls: OpenSSL: " + reason()};
+  auto trusted = X509_verify_cert(check.get()) == 1;
+  ERR_clear_error();
+  if (trusted)
+    return;
+  auto why = X509_STORE_CTX_get_error(check.get());
+  auto above = X509_STORE_CTX_get_error_depth(check.get()) > 0;
+  fail(options.certificate,
+       "a certificate that is valid now and signed by a CA of " + options.ca,
+       fmt::format("{}{}", X509_verify_cert_error_string(why),
+                   above ? ", at a CA above it" : ""));
+}
+
 } // namespace
 
 void use_tls(caf::actor_system_config& config, const tls_options& options) {
   auto context = check_files(options);
+  require_trusted(context.get(), options);
   config.load<caf::openssl::manager>();
   detail::set_tls_files(config, options.certificate, options.key, options.ca);
   detail::watch_tls(SSL_CTX_get0_certificate(context.get()));

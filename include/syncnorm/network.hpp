@@ -29,7 +29,7 @@ struct tls_options {
   std::string certificate;
   /// Its private key, without a passphrase.
   std::string key;
-  /// The certificates of the CAs that vouch for the other nodes.
+  /// The certificates of the CAs that vouch for the nodes, this one included.
   std::string ca;
 };
 
@@ -41,7 +41,9 @@ struct tls_options {
 /// The files must stay as they are while the system lives: CAF reads them for
 /// each connection.
 /// @throws error `invalid_argument` for a file that cannot be read, is none of
-///         its kind, or a key that is not the certificate's.
+///         its kind, a key that is not the certificate's, or a certificate of
+///         this node's own that has expired or that no CA of `options.ca` has
+///         signed.
 void use_tls(caf::actor_system_config& config, const tls_options& options);
 
 /// Returns whether only this machine reaches that address: 127.x.x.x, ::1 or

@@ -9,6 +9,8 @@
 #include <doctest/doctest.h>
 
 #include <csignal>
+#include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <string>
 
@@ -258,8 +260,10 @@ struct two_members {
   [[nodiscard]] std::unique_ptr<child_process>
   start(const std::string& mode, const std::string& argument,
         const std::string& member) const {
+    std::filesystem::path file{files.file(member)};
     return std::make_unique<child_process>(std::vector<std::string>{
-        SYNCNORM_TWO_NODES, mode, argument, files.folder(), member});
+        SYNCNORM_TWO_NODES, mode, argument, file.parent_path().string(),
+        file.filename().string()});
   }
 
   /// The last line of one that joins and fails.
@@ -292,8 +296,8 @@ private:
 TEST_CASE_FIXTURE(two_members,
                   "by TLS members run rounds, and whoever is none is refused "
                   "on both sides, without disturbing them") {
-  CHECK(hears("expired", "the other side says: certificate expired"));
-  CHECK(hears("foreign", "the other side says: unknown CA"));
+  files.show_expired(static_cast<std::uint16_t>(std::stoi(port)));
+  CHECK(hears("abroad/foreign", "the other side says: unknown CA"));
   // Its certificate is made out for the other role.
   CHECK(hears("server", "no trust between this node and port"));
   auto plain = two_processes::start("join", port);
@@ -311,25 +315,70 @@ TEST_CASE_FIXTURE(two_members,
   const auto& said = server->output();
   INFO(said);
   CHECK(has(said, "owner: sum 6"));
-  for (const auto* why :
-       {"certificate has expired", "unable to get local issuer certificate",
-        "unsuitable certificate purpose", "wrong version number",
-        "http request"})
+  for (const auto* why : {"certificate has expired",
+                          "self-signed certificate in certificate chain",
+                          "unsuitable certificate purpose",
+                          "wrong version number", "http request"})
     CHECK(has(said, std::string{"127.0.0.1 is refused: "} + why));
 }
 
+namespace {
+
+/// Somebody whose certificate has expired serves: `use_tls` would not.
+std::unique_ptr<child_process> serve_expired(const train::certificates& files) {
+  return std::make_unique<child_process>(std::vector<std::string>{
+      "/usr/bin/env", "openssl", "s_server", "-www", "-accept", "127.0.0.1:0",
+      "-cert", files.file("expired.pem"), "-key", files.file("expired.key"),
+      "-CAfile", files.file("ca.pem"), "-Verify", "1"});
+}
+
+/// Fails unless one that joins as "client" does not trust the server that
+/// prints its port behind `prefix`.
+void require_no_trust(const two_members& members, child_process& server,
+                      const std::string& prefix, const std::string& why) {
+  auto line = server.line_that_begins(prefix);
+  REQUIRE(line.starts_with(prefix));
+  auto port = line.substr(prefix.size(), line.find('\n') - prefix.size());
+  auto process = members.start("join", port, "client");
+  CHECK(process->finish() == 1);
+  INFO(process->output());
+  CHECK(has(process->output(), "no trust between this node and port"));
+  CHECK(has(process->output(), why));
+  CHECK_FALSE(has(process->output(), "the other side says"));
+  // What it says to the other side may be lost with the connection.
+}
+
+} // namespace
+
 TEST_CASE_FIXTURE(two_members, "a server with a certificate that is none of "
                                "ours, or no server's, is not trusted") {
-  for (const auto* member : {"foreign", "expired", "client"}) {
-    auto other = start("serve", "1", member);
-    auto line = other->line_that_begins("port ");
-    auto process = start("join", line.substr(5, line.find('\n') - 5), "client");
-    CHECK(process->finish() == 1);
-    INFO(process->output());
-    CHECK(has(process->output(), "no trust between this node and port"));
-    CHECK_FALSE(has(process->output(), "the other side says"));
-    // What it says to the other side may be lost with the connection.
-  }
+  auto foreign = start("serve", "1", "abroad/foreign");
+  require_no_trust(*this, *foreign, "port ",
+                   "self-signed certificate in certificate chain");
+  auto client = start("serve", "1", "client");
+  require_no_trust(*this, *client, "port ", "unsuitable certificate purpose");
+  auto expired = serve_expired(files);
+  require_no_trust(*this, *expired,
+                   "ACCEPT 127.0.0.1:", "certificate has expired");
+}
+
+TEST_CASE_FIXTURE(two_members,
+                  "a node's own certificate that has expired, or that no CA it "
+                  "trusts has signed, is refused before anything is opened") {
+  auto refusal = [&](const std::string& why, const std::string& member) {
+    auto text = "use_tls: " + files.file(member + ".pem")
+                + ": expected a certificate that is valid now and signed by a "
+                  "CA of "
+                + files.file("ca.pem") + ", found " + why + "\n";
+    for (const auto* mode : {"serve", "join"}) {
+      auto process = start(mode, "1", member);
+      REQUIRE(process->line_that_begins("") == text);
+      CHECK(process->finish() == 1);
+      CHECK(process->output().empty());
+    }
+  };
+  refusal("certificate has expired", "expired");
+  refusal("unable to get local issuer certificate", "foreign");
 }
 
 TEST_CASE_FIXTURE(two_members,

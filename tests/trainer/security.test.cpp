@@ -62,12 +62,13 @@ TEST_CASE_FIXTURE(secure_run,
     }
     require_line(output, {"syncnorm-train: --join: ", why});
   };
-  refused(as("expired"), "the other side says: certificate expired");
-  refused(as("foreign"), "the other side says: unknown CA");
+  files.show_expired(port_of(first.where));
+  refused(as("abroad/foreign", "abroad/ca.pem"),
+          "the other side says: unknown CA");
   refused(as("server"), "the other side says: ");
   // The server is not who this one trusts; that it says so to the server may
   // be lost with the connection.
-  refused(as("client", "foreign-ca.pem"), "no trust between this node and");
+  refused(as("foreign", "foreign-ca.pem"), "no trust between this node and");
   refused({"--patience=0.3"}, "did not answer for 0.3 s");
   auto strangers = disturb(port_of(first.where));
   auto good = join(first.where, options + as("client"));
@@ -83,7 +84,7 @@ TEST_CASE_FIXTURE(secure_run,
   INFO(said);
   for (const auto* line :
        {"127.0.0.1 is refused: certificate has expired\n",
-        "127.0.0.1 is refused: unable to get local issuer certificate\n",
+        "127.0.0.1 is refused: self-signed certificate in certificate chain\n",
         "127.0.0.1 is refused: unsuitable certificate purpose\n",
         "127.0.0.1 is refused: wrong version number\n"})
     CHECK(contains(said, line));
@@ -126,7 +127,8 @@ TEST_CASE_FIXTURE(
 }
 
 TEST_CASE_FIXTURE(secure_run, "files of TLS that are missing, unreadable, none "
-                              "of their kind or do not match are one line") {
+                              "of their kind, do not match or are not to be "
+                              "trusted are one line") {
   auto refused = [&](const arguments& tls, const std::string& text) {
     for (const auto* how : {"--serve=127.0.0.1:0", "--join=127.0.0.1:1"}) {
       auto more = std::string{how}.starts_with("--serve")
@@ -157,6 +159,9 @@ TEST_CASE_FIXTURE(secure_run, "files of TLS that are missing, unreadable, none "
   refused(with(2, "--tls-ca=", "none.pem"), "found No such file");
   refused(with(2, "--tls-ca=", "broken.key"),
           "broken.key: expected certificates of CAs in PEM format");
+  refused(as("expired"), "expired.pem: expected a certificate that is valid "
+                         "now and signed by a CA of ");
+  refused(as("foreign"), "found unable to get local issuer certificate");
   refused({"--tls-key=" + files.file("node.key")},
           "--tls-certificate, --tls-key, --tls-ca: expected all three");
   refused(as("node") + arguments{"--insecure"},
