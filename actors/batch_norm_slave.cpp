@@ -280,11 +280,12 @@ void batch_norm_slave::start(const job_ptr& at, backward_job& x) {
   }
   auto message = replica_->begin_backward(pass.x.view(), x.dy.view(), pass.tape,
                                           dx.view());
+  // Nobody can forget it now.
+  x.pass = std::move(kept_.extract(i).mapped());
   exchange(at, std::move(message), [this, at, dx](const batch_norm_reply& r) {
     auto& self = std::get<backward_job>(*at);
-    auto used = kept_.extract(self.ticket);
-    const auto& [input, tape] = used.mapped();
-    replica_->end_backward(r, input.view(), self.dy.view(), tape, dx.view());
+    replica_->end_backward(r, self.pass.x.view(), self.dy.view(),
+                           self.pass.tape, dx.view());
     finish_backward(at, dx);
   });
 }

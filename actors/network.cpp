@@ -237,7 +237,7 @@ find_actor(caf::actor_system& system, const std::set<std::string>& interface,
   if (!limit)
     return limit.error();
   using clock = std::chrono::steady_clock;
-  auto until = clock::now() + options.patience;
+  auto until = clock::now() + std::min(options.patience, max_deadline);
   // A node that refuses this one says why and closes the connection, which may
   // get here first.
   int attempts = system.has_openssl_manager() ? 5 : 1;

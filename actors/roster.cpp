@@ -87,7 +87,8 @@ roster::roster(std::int64_t first, std::int64_t count)
 void roster::clear() {
   members_.assign(count_ == 0 ? 1 : 0, participant{});
   replicas_ = count_ == 0 ? 1 : 0;
-  erased_ = 0;
+  erased_.clear();
+  closed_ = false;
 }
 
 caf::expected<std::size_t> roster::add(const participant& x,
@@ -129,12 +130,36 @@ caf::expected<std::size_t> roster::add(const participant& x,
             : fmt::format("{}: {} is registered already", where, x.name()));
   i = members_.insert(i, x);
   replicas_ += x.count;
+  bring_back(x);
   return static_cast<std::size_t>(i - members_.begin());
 }
 
+std::int64_t roster::erased_count() const noexcept {
+  std::int64_t result = 0;
+  for (const auto& gone : erased_)
+    result += gone.count;
+  return result;
+}
+
+void roster::bring_back(const participant& x) {
+  std::vector<range> left;
+  auto keep = [&](std::int64_t first, std::int64_t end) {
+    if (first < end)
+      left.push_back({first, end - first});
+  };
+  for (const auto& gone : erased_) {
+    auto end = gone.first + gone.count;
+    keep(gone.first, std::min(end, x.identifier));
+    keep(std::max(gone.first, x.identifier + x.count), end);
+  }
+  erased_ = std::move(left);
+}
+
 void roster::erase(std::size_t position) {
-  replicas_ -= members_[position].count;
-  erased_ += members_[position].count;
+  const auto& gone = members_[position];
+  replicas_ -= gone.count;
+  if (count_ != 0)
+    erased_.push_back({gone.identifier, gone.count});
   members_.erase(members_.begin() + static_cast<std::ptrdiff_t>(position));
 }
 

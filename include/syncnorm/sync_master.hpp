@@ -140,7 +140,9 @@ public:
   }
 
   /// Sends the master's message of the next round and waits for its reply.
-  /// @param timeout as for `slave_pipe::run_slave`.
+  /// @param timeout as for `slave_pipe::run_slave`. Past it the owner has left
+  ///                the round, as by `give_up`; the next generation has it
+  ///                again.
   caf::expected<Out>
   run_master(In message, std::optional<caf::timespan> timeout = std::nullopt) {
     send_master(std::move(message));
@@ -157,8 +159,11 @@ public:
   /// The second half, which may be another thread's.
   caf::expected<Out>
   await_reply(std::optional<caf::timespan> timeout = std::nullopt) {
-    return link_->wait(agent_.actor(),
-                       timeout.value_or(deadline_ + std::chrono::seconds{1}));
+    auto result = link_->wait(
+        agent_.actor(), timeout.value_or(deadline_ + std::chrono::seconds{1}));
+    if (link_->has_left(result))
+      leave();
+    return result;
   }
 
   /// Tells the slaves that the owner cannot do its part of the next round: the
@@ -178,6 +183,13 @@ public:
   }
 
 private:
+  /// The reply may still come: not into the rounds that follow.
+  void leave() {
+    give_up("it waited past its own deadline");
+    link_ = std::make_shared<detail::thread_link<Out>>();
+    agent_.replace(system_->spawn<detail::pipe_agent<In, Out>>(handle_, link_));
+  }
+
   caf::actor_system* system_;
   caf::timespan deadline_;
   handle_type handle_;

@@ -399,6 +399,29 @@ TEST_CASE_FIXTURE(layer_fixture, "a ticket is good for one backward pass, or "
   CHECK(code(ticket) == errc::invalid_argument);
 }
 
+TEST_CASE_FIXTURE(layer_fixture, "a ticket whose backward pass waits for the "
+                                 "other copies is used") {
+  auto net = make_stages(system, float64_options, 2);
+  execute_replication_callbacks(net);
+  std::mt19937 random{1};
+  auto x = make_tensor(float64_options, 2, random);
+  client c{system};
+  std::vector<decltype(c.forward(*net[0], {}))> forward;
+  for (auto& stage : net)
+    forward.push_back(c.forward(*stage, x));
+  std::vector<std::uint64_t> tickets;
+  for (auto& pending : forward)
+    tickets.push_back(c.await_forward(std::move(pending)).ticket);
+  auto first = c.backward(*net[0], tickets[0], x);
+  std::optional<errc> refusal;
+  c.ask(*net[0], forget_atom_v, tickets[0])
+      .receive([] {}, [&](const caf::error& why) { refusal = code_of(why); });
+  CHECK(refusal == errc::invalid_argument);
+  auto second = c.backward(*net[1], tickets[1], x);
+  CHECK(code_of(c.await_backward(std::move(first)).reason) == std::nullopt);
+  CHECK(code_of(c.await_backward(std::move(second)).reason) == std::nullopt);
+}
+
 TEST_CASE_FIXTURE(layer_fixture, "passes that a slave actor has not finished "
                                  "when it is released are answered") {
   auto net = make_stages(system, float64_options, 2);

@@ -388,6 +388,143 @@ TEST_CASE_FIXTURE(tree_fixture, "a replica that registers after a round begins "
     CHECK(x.value == expected());
 }
 
+TEST_CASE_FIXTURE(system_fixture,
+                  "a replica that comes back while its relay waits for the "
+                  "others takes part from the next round on") {
+  tree_type tree{system,
+                 spawn_sync_master<block, block>(
+                     system,
+                     {.layer = "bn1",
+                      .deadline = std::chrono::seconds{20},
+                      .policy = failure_policy::continue_with_survivors},
+                     sum_of_blocks())};
+  auto relay = tree.add_relay(tree.master(), "bn1", {1, 3}, merge_blocks);
+  tree.enlist(relay, replica_range{1, 3});
+  tree.kill(3);
+  std::vector<std::function<outcome<block>()>> waiting;
+  for (std::int64_t i = 1; i < 3; ++i)
+    waiting.push_back(tree.send(i, block{1}));
+  // Until the relay knows that the old one has died.
+  while (!tree.enlist(relay, 3).value)
+    ;
+  waiting.push_back(tree.send(0, block{1}));
+  for (auto& x : waiting)
+    CHECK(x().value == block{3});
+  for (auto& x : tree.run(4, [](std::int64_t) { return block{1}; }))
+    CHECK_MESSAGE(x.value == block{4}, x.text());
+}
+
+TEST_CASE("a relay waits for a replica that never came, whoever else has died "
+          "and come back") {
+  detail::roster all{1, 3};
+  REQUIRE(all.add(detail::participant::slave(1), ""));
+  all.erase(0);
+  CHECK_FALSE(all.is_full());
+  REQUIRE(all.add(detail::participant::slave(1), ""));
+  REQUIRE(all.add(detail::participant::slave(2), ""));
+  CHECK_FALSE(all.is_full());
+  all.erase(1);
+  CHECK_FALSE(all.is_full());
+  REQUIRE(all.add(detail::participant::slave(3), ""));
+  CHECK(all.is_full());
+  // Of a relay that died, some come back.
+  detail::roster wide{1, 8};
+  REQUIRE(wide.add(detail::participant::relay(1, 4), ""));
+  wide.erase(0);
+  REQUIRE(wide.add(detail::participant::relay(2, 2), ""));
+  REQUIRE(wide.add(detail::participant::relay(5, 3), ""));
+  CHECK_FALSE(wide.is_full());
+  REQUIRE(wide.add(detail::participant::slave(8), ""));
+  CHECK(wide.is_full());
+}
+
+namespace {
+
+constexpr auto grace = std::chrono::milliseconds{40};
+
+/// A parent that asks its relay whom it waits for, and answers its message long
+/// after the time that it gave it.
+class slow_parent : public caf::event_based_actor {
+public:
+  using caf::event_based_actor::event_based_actor;
+
+  caf::behavior make_behavior() override {
+    return {
+        [](register_relay_atom, std::int64_t first, std::int64_t) {
+          return slave_ticket{{layer_hash("bn1"), 1, 1, first},
+                              std::chrono::seconds{20},
+                              false};
+        },
+        [this](late_atom, const caf::actor& relay) {
+          detail::send(
+              this, caf::actor_cast<block_master>(relay), report_late_atom_v,
+              round_tag{layer_hash("bn1"), 1, 1, 4}, caf::timespan{grace});
+        },
+        [this](run_relay_atom, const round_tag&,
+               const relay_parts&) -> caf::result<block> {
+          promise_ = make_response_promise<block>();
+          detail::delayed_send(this, caf::actor{this}, grace * 4, go_atom_v);
+          return promise_;
+        },
+        [this](go_atom) { promise_.deliver(block{7}); },
+        [this](round_failed_atom, const round_tag&, const caf::error& why) {
+          promise_.deliver(why);
+        },
+    };
+  }
+
+private:
+  caf::typed_response_promise<block> promise_;
+};
+
+} // namespace
+
+TEST_CASE_FIXTURE(system_fixture,
+                  "a relay that is complete waits for its parent, however "
+                  "little time it had to say who was late") {
+  auto parent = system.spawn<slow_parent>();
+  tree_type tree{system, caf::actor_cast<block_master>(parent)};
+  auto relay = tree.add_relay(tree.master(), "bn1", {4, 4}, merge_blocks);
+  caf::scoped_actor below{system};
+  detail::request(below, relay, register_relay_atom_v, std::int64_t{6},
+                  std::int64_t{2})
+      .receive([](const slave_ticket&) {},
+               [](const caf::error& x) { FAIL(describe(x)); });
+  tree.enlist(relay, replica_range{4, 2});
+  auto four = tree.send(4, block{1});
+  auto five = tree.send(5, block{1});
+  detail::anon_send(parent, late_atom_v, caf::actor_cast<caf::actor>(relay));
+  round_tag late;
+  below->receive([&](report_late_atom, const round_tag& tag, caf::timespan) {
+    late = tag;
+  });
+  auto six = tree_type::later(detail::request(
+      below, relay, run_relay_atom_v, late,
+      relay_parts{caf::timespan{0}, {6}, caf::make_message(block{2})}));
+  for (auto* x : {&four, &five, &six}) {
+    auto got = (*x)();
+    CHECK_MESSAGE(got.value == block{7}, got.text());
+  }
+}
+
+TEST_CASE_FIXTURE(system_fixture, "a master and relays whose handles all go at "
+                                  "once end, and their replicas hear of it") {
+  for (int i = 0; i < 20; ++i) {
+    std::vector<slave_pipe<block, block>> pipes;
+    {
+      sync_options options{.layer = "bn1", .fan_in = 2};
+      auto master =
+          spawn_sync_master<block, block>(system, options, sum_of_blocks());
+      sync_relays<block, block> relays{system, master, options, 4,
+                                       merge_blocks};
+      for (std::int64_t k = 1; k < 4; ++k)
+        pipes.push_back(std::move(
+            *register_slave_thread<block, block>(system, relays.at(k), k)));
+      pipes.clear();
+    }
+  }
+}
+
 // -- refusals -----------------------------------------------------------------
 
 TEST_CASE_FIXTURE(tree_fixture, "a relay refuses replicas outside of its range "

@@ -178,6 +178,56 @@ TEST_CASE_FIXTURE(system_fixture,
 }
 
 TEST_CASE_FIXTURE(system_fixture,
+                  "an owner that waited past its own deadline has left the "
+                  "round, and takes nothing of it for that of a later one") {
+  master_type master{system, {.layer = "bn1"}, add_up};
+  auto early = std::move(*master.register_slave(1));
+  CHECK(outcome_of(master.run_master(1, 50ms)).failed(errc::deadline_exceeded));
+  CHECK(outcome_of(early.run_slave(10))
+            .failed(errc::participant_failed,
+                    {"layer bn1", "replica 0 gave up: it waited"}));
+  for (int i = 0; i < 2; ++i) {
+    auto pipe = std::move(*master.register_slave(1));
+    std::ignore = pipe.run_slave_async(2000);
+    CHECK(outcome_of(master.run_master(1000)).value == 3000);
+    CHECK(outcome_of(pipe.await_reply()).value == 3000);
+    // Its own deadline still ends its wait.
+    CHECK(
+        outcome_of(master.run_master(1, 50ms)).failed(errc::deadline_exceeded));
+  }
+}
+
+TEST_CASE_FIXTURE(system_fixture,
+                  "the longest deadline of a thread is as good as none") {
+  master_type master{system, {.layer = "bn1"}, add_up};
+  auto pipe = std::move(*master.register_slave(1));
+  std::thread slave{[&] {
+    CHECK(outcome_of(pipe.run_slave(1, caf::timespan::max())).value == 3);
+  }};
+  CHECK(outcome_of(master.run_master(2, caf::timespan::max())).value == 3);
+  slave.join();
+}
+
+TEST_CASE("a thread that has left keeps no master until its deadline") {
+  system_fixture env;
+  auto master = spawn_sync_master<double, double>(
+      env.system, {.layer = "bn1", .deadline = 1h}, add_up);
+  auto pipe =
+      std::move(*register_slave_thread<double, double>(env.system, master, 1));
+  caf::scoped_actor owner{env.system};
+  // The timer runs from a round on in which the slave has to wait.
+  for (int round = 0; round < 50; ++round) {
+    std::thread slave{[&] { CHECK(outcome_of(pipe.run_slave(1)).value == 3); }};
+    std::this_thread::yield();
+    run_master(owner, master, 2.0)
+        .receive([](double sum) { CHECK(sum == 3); },
+                 [](const caf::error& x) { FAIL(describe(x)); });
+    slave.join();
+  }
+  // The system waits for the master.
+}
+
+TEST_CASE_FIXTURE(system_fixture,
                   "a callback that does not return holds the thread that runs "
                   "it and no other one past its deadline") {
   std::atomic<int> released = 0;

@@ -15,12 +15,18 @@ public:
   agent_guard& operator=(const agent_guard&) = delete;
 
   ~agent_guard() {
-    if (agent_)
-      caf::anon_send_exit(agent_, caf::exit_reason::user_shutdown);
+    replace(nullptr);
   }
 
   [[nodiscard]] const caf::actor& actor() const noexcept {
     return agent_;
+  }
+
+  /// Ends the agent, and owns another one.
+  void replace(caf::actor agent) {
+    if (agent_)
+      caf::anon_send_exit(agent_, caf::exit_reason::user_shutdown);
+    agent_ = std::move(agent);
   }
 
   /// Leaves the agent to somebody else.

@@ -68,17 +68,19 @@ private:
     std::vector<batch_norm_tape> tapes{};
   };
 
+  /// What a backward pass needs of its forward pass.
+  struct kept {
+    shared_tensor x;
+    batch_norm_tape tape;
+  };
+
   struct backward_job {
     std::uint64_t ticket = 0;
     shared_tensor dy;
     caf::typed_response_promise<shared_tensor> promise;
     std::shared_ptr<const void> memory{};
-  };
-
-  /// What a backward pass needs of its forward pass.
-  struct kept {
-    shared_tensor x;
-    batch_norm_tape tape;
+    /// While it waits for the other copies.
+    kept pass{};
   };
 
   using job = std::variant<forward_job, backward_job>;

@@ -31,6 +31,11 @@ public:
     return "syncnorm.pipe_agent";
   }
 
+  /// A timer may keep what is left of it.
+  void on_exit() override {
+    master_ = nullptr;
+  }
+
   caf::behavior make_behavior() override {
     return {
         [this](register_slave_atom, std::int64_t identifier,
@@ -82,8 +87,8 @@ private:
     auto reason = make_error(errc::deadline_exceeded,
                              "a thread waited past its own deadline for the "
                              "master's answer");
-    std::ignore = link_->result->put(reason);
-    quit(reason);
+    if (link_->leave(reason))
+      quit(reason);
   }
 
   master_type master_;

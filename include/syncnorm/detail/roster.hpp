@@ -87,12 +87,12 @@ public:
   /// Whether all replicas of a relay have registered, but for those who were
   /// erased since; true for a master.
   [[nodiscard]] bool is_full() const noexcept {
-    return count_ == 0 || replicas_ + erased_ >= count_;
+    return count_ == 0 || closed_ || replicas_ + erased_count() >= count_;
   }
 
   /// Waits no longer for replicas that have not registered.
   void close() noexcept {
-    erased_ = count_ - replicas_;
+    closed_ = true;
   }
 
   /// Lists those who have arrived, or those who have not:
@@ -104,11 +104,24 @@ public:
   [[nodiscard]] std::string list() const;
 
 private:
+  /// Replicas in a row.
+  struct range {
+    std::int64_t first;
+    std::int64_t count;
+  };
+
+  [[nodiscard]] std::int64_t erased_count() const noexcept;
+
+  /// Those for whom `x` stands are erased no longer.
+  void bring_back(const participant& x);
+
   std::vector<participant> members_;
   std::int64_t first_ = 0;
   std::int64_t count_ = 0;
   std::int64_t replicas_ = 0;
-  std::int64_t erased_ = 0;
+  /// Of a relay, who was erased and has not come back.
+  std::vector<range> erased_;
+  bool closed_ = false;
 };
 
 } // namespace syncnorm::detail

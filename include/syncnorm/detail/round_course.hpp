@@ -84,6 +84,7 @@ void round_keeper<In, Out>::complete_if_ready() {
   if (completed_ || failure_ || !seats_.all_arrived())
     return;
   completed_ = true;
+  patience_.reset();
   try {
     complete(seats_.gather());
   } catch (const error& x) {
@@ -101,7 +102,8 @@ template <class ReplyOf>
 void round_keeper<In, Out>::answer(ReplyOf reply_of) {
   monitor_.completed(this->clock().now() - started_);
   for (std::size_t i = 0; i < seats_.size(); ++i)
-    seats_.answer(i, reply_of(i));
+    if (seats_[i].arrived)
+      seats_.answer(i, reply_of(i));
   end_round();
   has_run_ = true;
   ++round_;

@@ -52,6 +52,7 @@ public:
         seats_{std::move(members)} {}
 
   void on_exit() override {
+    exiting_ = true;
     fail(make_error(errc::master_down, where() + ": the master has exited"),
          fault::elsewhere);
     end_deadline_watch(std::exchange(watch_, nullptr));
@@ -172,7 +173,8 @@ protected:
 
   void watch(const caf::actor& participant);
 
-  /// Ends the round: `reply_of(i)` is the reply of the participant at i.
+  /// Ends the round: `reply_of(i)` is the reply of the participant at i. Who
+  /// has registered since the round was complete takes part in the next.
   template <class ReplyOf>
   void answer(ReplyOf reply_of);
 
@@ -196,6 +198,7 @@ protected:
   bool has_run_ = false;
   /// `complete` was called for this round.
   bool completed_ = false;
+  bool exiting_ = false;
   time_point started_;
   /// Set from a round's failure to the next generation.
   std::optional<caf::error> failure_;

@@ -23,7 +23,11 @@ caf::result<slave_ticket> round_keeper<In, Out>::enlist(participant x) {
     return std::move(added.error());
   watch(origin);
   monitor_.registered(where(), x.identifier, generation_, nr_slaves());
-  return welcome(tag_of(*added));
+  auto tag = tag_of(*added);
+  // This round waits for its answer, without the new one.
+  if (completed_)
+    ++tag.round;
+  return welcome(tag);
 }
 
 template <class In, class Out>
@@ -74,6 +78,10 @@ void round_keeper<In, Out>::watch(const caf::actor& participant) {
 template <class In, class Out>
 template <class... Ts>
 void round_keeper<In, Out>::tell(std::size_t position, const Ts&... xs) {
+  // An actor that ends because nobody has its handle any more must not become a
+  // sender again. Relays monitor it.
+  if (exiting_)
+    return;
   using handle = sync_master_actor<In, Out>;
   auto strong =
       caf::actor_cast<caf::strong_actor_ptr>(seats_[position].address);

@@ -2,7 +2,9 @@
 
 #include "syncnorm/future_result.hpp"
 #include "syncnorm/message_types.hpp"
+#include "syncnorm/sync_options.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -26,7 +28,8 @@ public:
   /// Waits for the result, for `timeout` at most.
   /// @param agent the actor that calls `remaining` on `check_deadline_atom`.
   caf::expected<Out> wait(const caf::actor& agent, caf::timespan timeout) {
-    expires_.store((clock::now() + timeout).time_since_epoch().count());
+    auto expires = clock::now() + std::min(timeout, max_deadline);
+    expires_.store(expires.time_since_epoch().count());
     if (!armed_.exchange(true))
       detail::anon_send(agent, check_deadline_atom_v);
     auto x = result->get();
@@ -51,8 +54,24 @@ public:
     return std::chrono::duration_cast<caf::timespan>(left);
   }
 
+  /// Gives the thread `reason` in place of the result, unless that is there.
+  /// Returns whether it was not.
+  bool leave(const caf::error& reason) {
+    left_.store(true);
+    if (result->put(reason) == caf::none)
+      return true;
+    left_.store(false);
+    return false;
+  }
+
+  /// Whether `x`, which `wait` has returned, is the reason given to `leave`.
+  [[nodiscard]] bool has_left(const caf::expected<Out>& x) const {
+    return left_.load() && !x && x.error() == errc::deadline_exceeded;
+  }
+
 private:
   std::atomic<clock::rep> expires_ = 0;
+  std::atomic<bool> left_ = false;
   std::atomic<bool> armed_ = false;
 };
 
