@@ -4,6 +4,17 @@
 
 namespace syncnorm {
 
+namespace {
+
+/// `"kill"`: CAF's lines write more around it, each something else.
+std::string exit_text(const caf::error& x) {
+  auto text = to_string(static_cast<caf::exit_reason>(x.code()));
+  auto colon = text.rfind(':');
+  return colon == std::string::npos ? text : text.substr(colon + 1);
+}
+
+} // namespace
+
 caf::error make_error(errc code, std::string text) {
   return caf::make_error(code, std::move(text));
 }
@@ -20,6 +31,8 @@ std::optional<errc> code_of(const caf::error& x) {
 }
 
 std::string text_of(const caf::error& x) {
+  if (detail::is_exit(x) && x.context().empty())
+    return exit_text(x);
   if (!code_of(x))
     return detail::error_text(x);
   const auto& context = x.context();

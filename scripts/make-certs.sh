@@ -21,6 +21,10 @@ for argument in "$@"; do
   case $argument in
   --days=*) days=${argument#*=} ;;
   --bad) bad=yes ;;
+  --help)
+    sed -n '2,/^set /s/^# \{0,1\}//p' "$0"
+    exit 0
+    ;;
   -*)
     echo "make-certs: unknown argument '$argument'" >&2
     exit 2

@@ -16,7 +16,6 @@
 #include <optional>
 #include <sstream>
 #include <string>
-#include <tuple>
 #include <vector>
 
 using namespace syncnorm;
@@ -52,7 +51,7 @@ std::vector<identified<double>> mean(std::span<identified<double>> messages) {
 class slave : public caf::event_based_actor {
 public:
   slave(caf::actor_config& config, master_type master, std::int64_t identifier,
-        std::shared_ptr<future_result<bool>> registered)
+        std::shared_ptr<future_writer<bool>> registered)
       : caf::event_based_actor{config},
         master_{std::move(master)},
         identifier_{identifier},
@@ -61,11 +60,13 @@ public:
   // begin: register
   caf::behavior make_behavior() override {
     register_slave(this, master_, identifier_)
-        .then([this](const slave_ticket& ticket) {
-          pipe_.emplace(master_, ticket);
-          std::ignore = registered_->put(true);
-          run();
-        });
+        .then(
+            [this](const slave_ticket& ticket) {
+              pipe_.emplace(master_, ticket);
+              registered_->put(true);
+              run();
+            },
+            [this](const caf::error& reason) { registered_->put(reason); });
     return {[](caf::unit_t) {}}; // takes replies only
   }
   // end: register
@@ -93,7 +94,7 @@ private:
 
   master_type master_;
   std::int64_t identifier_;
-  std::shared_ptr<future_result<bool>> registered_;
+  std::shared_ptr<future_writer<bool>> registered_;
   std::optional<pipe_type> pipe_;
   int round_ = 0;
 };
@@ -115,8 +116,12 @@ void caf_main(caf::actor_system& system, const config&) {
   // end: master
   for (int identifier = 1; identifier <= 4; ++identifier) {
     auto registered = std::make_shared<future_result<bool>>();
-    system.spawn<slave>(master, identifier, registered);
-    registered->get();
+    // Whoever holds the writer owes a result; if it goes, that is one, too.
+    system.spawn<slave>(master, identifier,
+                        std::make_shared<future_writer<bool>>(registered));
+    if (auto done = registered->get(); !done)
+      print("replica " + std::to_string(identifier) + ": "
+            + describe(done.error()));
   }
   caf::scoped_actor self{system};
   for (int round = 1; round <= 2; ++round)

@@ -22,10 +22,12 @@
 #include "syncnorm/sync_master.hpp"
 #include "syncnorm/sync_relay.hpp"
 
+#include <charconv>
 #include <chrono>
-#include <cstdlib>
 #include <iostream>
+#include <limits>
 #include <string>
+#include <system_error>
 #include <thread>
 
 using namespace syncnorm;
@@ -157,6 +159,24 @@ int join_below(caf::actor_system& system, std::uint16_t port) {
   return 0;
 }
 
+/// ROUNDS or PORT.
+long parse_number(const std::string& mode, const std::string& text) {
+  auto serves = mode == "serve";
+  auto least = serves ? 0L : 1L;
+  auto most = serves ? std::numeric_limits<long>::max() : 65535L;
+  long result = -1;
+  const auto* end = text.data() + text.size();
+  auto read = std::from_chars(text.data(), end, result);
+  if (read.ec != std::errc{} || read.ptr != end || result < least
+      || result > most)
+    throw error{errc::invalid_argument,
+                mode
+                    + (serves ? ": ROUNDS: expected 0, for no end, or more"
+                              : ": PORT: expected 1 to 65535")
+                    + ", got \"" + text + "\""};
+  return result;
+}
+
 int run(caf::actor_system& system, const std::string& mode, long number) {
   if (mode == "serve")
     return serve(system, number);
@@ -178,9 +198,10 @@ int main(int argc, char** argv) {
                        : mode == "serve" ? "server"
                                          : "client";
   try {
+    auto number = parse_number(mode, argv[2]);
     config cfg{folder, member};
     caf::actor_system system{cfg};
-    return run(system, mode, std::strtol(argv[2], nullptr, 10));
+    return run(system, mode, number);
   } catch (const error& x) {
     print(x.what());
     return 1;

@@ -318,7 +318,7 @@ TEST_CASE_FIXTURE(tree_fixture, "a relay that dies is named with its replicas; "
     auto x = waiting[std::size_t(i)]();
     CHECK_MESSAGE(x.failed(errc::participant_down,
                            {"layer bn1, round 1",
-                            "the relay of replicas 5 to 8 is down ("}),
+                            "the relay of replicas 5 to 8 is down (kill)"}),
                   x.text());
   }
   for (std::int64_t i = 5; i < 9; ++i)

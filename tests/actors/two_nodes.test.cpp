@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <tuple>
 
 using namespace syncnorm;
 using namespace syncnorm::test;
@@ -349,6 +350,20 @@ void require_no_trust(const two_members& members, child_process& server,
 }
 
 } // namespace
+
+TEST_CASE("the example refuses numbers that are none in words") {
+  for (const auto& [mode, argument, text] :
+       {std::tuple{"join", "99999", "join: PORT: expected 1 to 65535, got "},
+        std::tuple{"below", "0", "below: PORT: expected 1 to 65535, got "},
+        std::tuple{"serve", "3x",
+                   "serve: ROUNDS: expected 0, for no end, or "
+                   "more, got "}}) {
+    child_process process{{SYNCNORM_TWO_NODES, mode, argument}};
+    CHECK(process.line_that_begins("")
+          == std::string{text} + "\"" + argument + "\"\n");
+    CHECK(process.finish() == 1);
+  }
+}
 
 TEST_CASE_FIXTURE(two_members, "a server with a certificate that is none of "
                                "ours, or no server's, is not trusted") {

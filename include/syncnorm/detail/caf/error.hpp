@@ -23,6 +23,15 @@ bool has_category(const caf::error& x) {
 #endif
 }
 
+/// Returns whether `x` says why an actor has ended.
+inline bool is_exit(const caf::error& x) {
+#if SYNCNORM_CAF_LEGACY
+  return x != caf::none && x.category() == caf::atom("exit");
+#else
+  return has_category<caf::exit_reason>(x);
+#endif
+}
+
 /// What CAF says of an error. Another node can send any category: on 1.x, one
 /// that is no type of a code's size would end the process.
 inline std::string error_text(const caf::error& x) {
