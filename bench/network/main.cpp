@@ -1,18 +1,23 @@
 // What rounds between several processes on one machine cost: against plain CAF
-// requests of the same bytes; large arrays against a plain TCP connection; and
-// the trainer in two processes against one. All in one run, in turn; before
-// anything is timed, what comes back is checked.
+// requests of the same bytes; large arrays against a plain TCP connection; both
+// by TLS against without; and the trainer in two processes against one. All in
+// one run, in turn; before anything is timed, what comes back is checked.
 //
-// `--filter=rounds`, `layers`, `bulk` or `trainer` takes that part alone.
+// `--filter=rounds`, `layers`, `bulk`, `tls` or `trainer` takes that part
+// alone.
 
 #include "bench/network/contestants.hpp"
 #include "bench/network/peers.hpp"
 #include "bench/network/plain_tcp.hpp"
 #include "bench/network/trainers.hpp"
 #include "bench/support.hpp"
+#include "tests/trainer/certificates.hpp"
 
 #include <fmt/format.h>
 
+#include <numeric>
+#include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -87,28 +92,37 @@ std::string name_of(const chunking& cut) {
   return cut.here ? name : name + ", by CAF's workers";
 }
 
+/// Sends `values` to the process of `peer`; they have arrived as they are.
+network_contestant_ptr make_bulk(caf::actor_system& system,
+                                 const caf::actor& peer,
+                                 std::span<const float> values, double sum,
+                                 const chunking& cut) {
+  auto receiver = make_receiver(system, peer, cut.here);
+  auto result = make_chunks(system, receiver, values, cut);
+  result->run(1);
+  if (total_of(system, receiver) != sum)
+    throw std::runtime_error{"bench/network: chunks arrive as something else"};
+  return result;
+}
+
+/// As gradients travel: 512 KiB, 16 at a time.
+constexpr chunking usual{std::size_t{1} << 17, 16, true};
+
 /// 64 MiB, cut in different ways.
 void compare_bulk(caf::actor_system& system, const caf::actor& peer, int socket,
                   const options& given, report& out) {
   constexpr std::size_t mebi = std::size_t{1} << 20;
   constexpr std::size_t elements = 16 * mebi;
   const auto values = bulk_values(elements);
-  const chunking cuts[]{{mebi / 8, 16, true},
-                        {mebi / 16, 32, true},
-                        {mebi / 8, 16, false},
-                        {elements, 1, true}};
+  const chunking cuts[]{
+      usual, {mebi / 16, 32, true}, {mebi / 8, 16, false}, {elements, 1, true}};
   std::vector<network_contestant_ptr> ours;
   std::vector<candidate> candidates{
       {"plain TCP", [&] { (void) send_plainly(socket, values, false); }}};
   auto sum = send_plainly(socket, values, true);
   for (const auto& cut : cuts) {
-    auto receiver = make_receiver(system, peer, cut.here);
     auto* one =
-        ours.emplace_back(make_chunks(system, receiver, values, cut)).get();
-    one->run(1);
-    if (total_of(system, receiver) != sum)
-      throw std::runtime_error{
-          "bench/network: chunks arrive as something else"};
+        ours.emplace_back(make_bulk(system, peer, values, sum, cut)).get();
     candidates.push_back({name_of(cut), [one] { one->run(1); }});
   }
   auto taken = time_in_turn(candidates, given.rounds);
@@ -125,11 +139,58 @@ void compare_bulk(caf::actor_system& system, const caf::actor& peer, int socket,
   }
 }
 
+/// Actor systems of this process, and an actor of another one that each knows.
+struct connected {
+  caf::actor_system& system;
+  caf::actor peer;
+};
+
+/// What TLS adds to a round and to 64 MiB in chunks.
+void compare_tls(const connected& secure, const connected& plain,
+                 const options& given, report& out) {
+  constexpr std::int64_t times = 500;
+  constexpr std::size_t channels = 256;
+  const auto values = bulk_values(std::size_t{1} << 24);
+  auto sum = std::accumulate(values.begin(), values.end(), 0.0);
+  std::vector<network_contestant_ptr> who;
+  std::vector<candidate> candidates;
+  for (const auto* on : {&secure, &plain}) {
+    auto name = on == &secure ? "with TLS" : "without TLS";
+    auto* rounds =
+        who.emplace_back(make_rounds(on->system, {on->peer}, 2 * channels))
+            .get();
+    candidates.push_back(
+        {fmt::format("round {}", name), [rounds] { rounds->run(times); }});
+    auto* bulk =
+        who.emplace_back(make_bulk(on->system, on->peer, values, sum, usual))
+            .get();
+    candidates.push_back(
+        {fmt::format("bulk {}", name), [bulk] { bulk->run(1); }});
+  }
+  auto taken = time_in_turn(candidates, given.rounds);
+  auto us = [&](std::size_t i) { return taken[i].median * 1e6 / times; };
+  auto rate = [&](std::size_t i) {
+    return static_cast<double>(values.size() * 4) / taken[i].median / 1e6;
+  };
+  out.add(reported("round of 2 processes by TLS / without", us(0), us(2), "us",
+                   us(0) / us(2)));
+  out.add(reported(fmt::format("64 MiB: {}, by TLS / without", name_of(usual)),
+                   rate(1), rate(3), "MB/s", rate(1) / rate(3)));
+}
+
 int run(int argc, char** argv) {
   detail::init_types<caf::id_block::syncnorm,
                      caf::id_block::syncnorm_bench_network>();
   auto given = parse_options(argc, argv);
+  std::optional<train::certificates> files;
+  std::optional<tls_options> tls;
+  if (given.wants("tls"))
+    tls = {files.emplace().file("node.pem"), files->file("node.key"),
+           files->file("ca.pem")};
   peer_processes others{3};
+  std::optional<peer_processes> secure;
+  if (tls)
+    secure.emplace(1, tls);
   network_config config;
   caf::actor_system system{config};
   auto peers = others.connect(system);
@@ -140,6 +201,12 @@ int run(int argc, char** argv) {
     compare_layers(system, peers[0], given, out);
   if (given.wants("bulk"))
     compare_bulk(system, peers[0], others.socket(), given, out);
+  if (tls) {
+    network_config by_tls{tls};
+    caf::actor_system system_by_tls{by_tls};
+    compare_tls({system_by_tls, secure->connect(system_by_tls)[0]},
+                {system, peers[0]}, given, out);
+  }
   if (given.wants("trainer"))
     compare_trainers(given, out);
   out.finish();

@@ -3,7 +3,6 @@
 #include "bench/network/plain_tcp.hpp"
 
 #include "syncnorm/detail/brought_here.hpp"
-#include "syncnorm/network.hpp"
 #include "syncnorm/sync_master.hpp"
 
 #include <sys/wait.h>
@@ -103,10 +102,11 @@ public:
 };
 
 /// The other process: until `life` is closed.
-void live(int life, int port_pipe, int socket) {
+void live(const std::optional<tls_options>& tls, int life, int port_pipe,
+          int socket) {
   std::thread plain{[socket] { answer_plainly(socket); }};
   {
-    network_config config;
+    network_config config{tls};
     caf::actor_system system{config};
     auto actor = system.spawn<peer>();
     auto port = publish_master(system, actor);
@@ -121,10 +121,12 @@ void live(int life, int port_pipe, int socket) {
 
 } // namespace
 
-network_config::network_config() {
+network_config::network_config(const std::optional<tls_options>& tls) {
   detail::add_types<caf::id_block::syncnorm,
                     caf::id_block::syncnorm_bench_network>(*this);
   use_network(*this);
+  if (tls)
+    use_tls(*this, *tls);
 }
 
 struct peer_processes::process {
@@ -134,7 +136,8 @@ struct peer_processes::process {
   int socket = -1;
 };
 
-peer_processes::peer_processes(int count) {
+peer_processes::peer_processes(int count,
+                               const std::optional<tls_options>& tls) {
   for (int i = 0; i < count; ++i) {
     int life[2] = {};
     int port[2] = {};
@@ -145,7 +148,7 @@ peer_processes::peer_processes(int count) {
     if (id == 0) {
       ::close(life[1]);
       ::close(here);
-      live(life[0], port[1], there);
+      live(tls, life[0], port[1], there);
       ::_exit(0);
     }
     ::close(life[0]);

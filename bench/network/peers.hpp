@@ -2,21 +2,24 @@
 
 #include "bench/network/messages.hpp"
 
+#include "syncnorm/network.hpp"
+
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 namespace syncnorm::bench {
 
-/// A configuration for all processes of the benchmark.
+/// A configuration for all processes of the benchmark, by TLS if it has
+/// options.
 struct network_config : caf::actor_system_config {
-  network_config();
+  explicit network_config(const std::optional<tls_options>& tls = {});
 };
 
 /// Other processes on this machine. Each has an actor that
 /// - answers (echo_atom, float_array) with the same array,
 /// - takes part in rounds after (join_atom, master, identifier, n): sends
-/// arrays
-///   of n ones, until a round fails,
+///   arrays of n ones, until a round fails,
 /// - answers (receiver_atom, here) with a new actor, that runs where messages
 ///   are brought or on CAF's workers. It keeps what comes with (chunk_atom,
 ///   index, float_array), and answers its size; it answers (total_atom) with
@@ -26,7 +29,8 @@ struct network_config : caf::actor_system_config {
 class peer_processes {
 public:
   /// Call it before this process has threads. @throws std::runtime_error.
-  explicit peer_processes(int count);
+  explicit peer_processes(int count,
+                          const std::optional<tls_options>& tls = {});
 
   peer_processes(const peer_processes&) = delete;
   peer_processes& operator=(const peer_processes&) = delete;

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "trainer/scratch_folder.hpp"
+#include "tests/trainer/scratch_folder.hpp"
 
 #include <cstdint>
 #include <cstdlib>
