@@ -27,7 +27,9 @@ struct parallel_for {
 
 /// Where an operation runs. On the CPU it has run when the function returns.
 /// On a CUDA device it was enqueued on `stream`: the arguments must stay valid
-/// until that stream has come past it, and nothing here waits for that.
+/// until that stream has come past it, and nothing here waits for that. The
+/// calling thread's current CUDA device stays as it was, unless nobody has used
+/// that one yet: then it is the one of this execution.
 struct execution {
   /// The device.
   device where;
