@@ -90,8 +90,10 @@ current_device::current_device(int index) noexcept {
   status_ = cudaGetDevice(&current);
   if (status_ == cudaSuccess && current == index)
     return;
-  if (status_ == cudaSuccess)
+  if (status_ == cudaSuccess) {
+    call_ = "cudaSetDevice";
     status_ = cudaSetDevice(index);
+  }
   if (status_ == cudaSuccess)
     previous_ = current;
   else
@@ -108,7 +110,7 @@ device_scope::device_scope(const execution& run, std::string_view operation)
       stream_{static_cast<cudaStream_t>(run.stream)},
       operation_{operation},
       current_{available()} {
-  check(current_.status(), "cudaSetDevice");
+  check(current_.status(), current_.call());
   check_stream();
 }
 

@@ -20,7 +20,7 @@ void check(cudaError_t status, std::string_view operation,
 /// Makes a device the current one for a scope.
 class current_device {
 public:
-  /// Ask `status` whether that worked.
+  /// Ask `status` whether that worked, and `call` what did not.
   explicit current_device(int index) noexcept;
 
   /// Makes the device current that was before. One that nobody has used yet is
@@ -34,8 +34,13 @@ public:
     return status_;
   }
 
+  [[nodiscard]] std::string_view call() const noexcept {
+    return call_;
+  }
+
 private:
   int previous_ = -1;
+  std::string_view call_ = "cudaGetDevice";
   cudaError_t status_;
 };
 

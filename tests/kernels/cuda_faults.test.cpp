@@ -5,6 +5,7 @@
 #include "kernels/cuda/runtime.hpp"
 #include "syncnorm/error.hpp"
 
+#include <cuda.h>
 #include <doctest/doctest.h>
 
 #include <string>
@@ -13,6 +14,8 @@ namespace {
 
 /// What every call gives back.
 cudaError_t answer = cudaSuccess;
+
+int current = 0;
 
 cudaError_t give(int value, int* out) {
   if (answer == cudaSuccess)
@@ -29,11 +32,11 @@ cudaError_t CUDARTAPI cudaGetDeviceCount(int* count) {
 }
 
 cudaError_t CUDARTAPI cudaGetDevice(int* index) {
-  return give(0, index);
+  return give(current, index);
 }
 
-cudaError_t CUDARTAPI cudaSetDevice(int) {
-  return answer;
+cudaError_t CUDARTAPI cudaSetDevice(int index) {
+  return give(index, &current);
 }
 
 cudaError_t CUDARTAPI cudaGetLastError() {
@@ -52,6 +55,23 @@ const char* CUDARTAPI cudaGetErrorString(cudaError_t) {
 #if CUDART_VERSION >= 12080
 cudaError_t CUDARTAPI cudaStreamGetDevice(cudaStream_t, int* index) {
   return give(1, index);
+}
+#endif
+
+#if CUDART_VERSION >= 12050
+int has_been_used = 1;
+
+static CUresult CUDAAPI get_state(CUdevice, unsigned*, int* active) {
+  *active = has_been_used;
+  return CUDA_SUCCESS;
+}
+
+cudaError_t CUDARTAPI cudaGetDriverEntryPointByVersion(
+    const char*, void** found, unsigned, unsigned long long,
+    cudaDriverEntryPointQueryResult* result) {
+  *found = reinterpret_cast<void*>(&get_state);
+  *result = cudaDriverEntryPointSuccess;
+  return answer;
 }
 #endif
 
@@ -115,5 +135,21 @@ TEST_CASE("a stream of another device is refused") {
                {{device_type::cuda, 0}, &any, nullptr});
   CHECK_NOTHROW(
       cuda::device_scope({{device_type::cuda, 1}, &any, nullptr}, "normalize"));
+}
+#endif
+
+#if CUDART_VERSION >= 12050
+TEST_CASE("the device of before is current again, unless nobody has used it") {
+  answer = cudaSuccess;
+  execution on_second{{device_type::cuda, 1}, nullptr, nullptr};
+  for (auto used : {1, 0}) {
+    current = 0;
+    has_been_used = used;
+    {
+      cuda::device_scope scope{on_second, "normalize"};
+      CHECK(current == 1);
+    }
+    CHECK(current == (used ? 0 : 1));
+  }
 }
 #endif
