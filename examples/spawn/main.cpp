@@ -141,7 +141,7 @@ void caf_main(caf::actor_system& system, const config&) {
           },
           [](const caf::error& x) { print(describe(x)); });
   // end: metrics
-  caf::anon_send_exit(master, caf::exit_reason::user_shutdown);
+  // The master ends when the last slave that holds its handle has.
 }
 
 CAF_MAIN(caf::id_block::syncnorm)
