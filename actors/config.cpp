@@ -85,14 +85,16 @@ std::string to_string(log_level level) {
 }
 
 void add_config_options(caf::config_option_set& options) {
-  caf::config_option_adder{options, "syncnorm"}
-      .add<caf::timespan>("deadline", "how long a round may take")
-      .add<std::string>("failure-policy",
-                        "fail-round or continue-with-survivors")
-      .add<std::int64_t>("fan-in", "messages of a round that one actor takes")
-      .add<std::int64_t>("max-message",
-                         "most bytes of a message from another node")
-      .add<std::string>("log-level", "quiet, error, warning, info or debug");
+  detail::add_option<caf::timespan>(options, "syncnorm", "deadline",
+                                    "how long a round may take");
+  detail::add_option<std::string>(options, "syncnorm", "failure-policy",
+                                  "fail-round or continue-with-survivors");
+  detail::add_option<std::int64_t>(options, "syncnorm", "fan-in",
+                                   "messages of a round that one actor takes");
+  detail::add_option<std::int64_t>(options, "syncnorm", "max-message",
+                                   "most bytes of a message from another node");
+  detail::add_option<std::string>(options, "syncnorm", "log-level",
+                                  "quiet, error, warning, info or debug");
 }
 
 sync_defaults read_defaults(const caf::actor_system_config& config) {

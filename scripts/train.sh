@@ -43,9 +43,17 @@ run_several() {
   done
   # They end with the first one; a stopped one would stay.
   trap 'kill -KILL "${others[@]}" 2>/dev/null || true' EXIT
-  # Ctrl-C is for the processes, which then end.
+  RANK=0 LOCAL_RANK=0 "$program" "$@" &
+  local first=$!
+  # Ctrl-C is for the processes, which then end; by a signal to this script
+  # alone, the first one ends the run.
   trap : INT
-  RANK=0 LOCAL_RANK=0 "$program" "$@" || status=$?
+  trap 'kill -TERM "$first" 2>/dev/null || true' TERM HUP
+  # A signal interrupts the waiting.
+  while :; do
+    wait "$first" && status=0 || status=$?
+    kill -0 "$first" 2>/dev/null || break
+  done
   return "$status"
 }
 

@@ -6,9 +6,7 @@
 #include <syncnorm/config.hpp>
 #include <syncnorm/error.hpp>
 
-#include <algorithm>
 #include <filesystem>
-#include <regex>
 #include <sstream>
 #include <stdexcept>
 #include <string_view>
@@ -47,45 +45,11 @@ void expect_another(const named_file& one, const named_file& other) {
                                 + other.what + ", got \"" + one.name + "\""};
 }
 
-/// What an option takes if it is a number or a switch; empty for others.
-std::string expected_by(const caf::config_option& option) {
-  auto type = option.type_name();
-  auto is = [&](std::string_view word) {
-    return std::string_view{type.data(), type.size()}.starts_with(word);
-  };
-  if (is("uint"))
-    return "a whole number of 0 or more";
-  if (is("int"))
-    return "a whole number";
-  return is("bool") ? "true or false" : "";
-}
-
-/// What CAF could not read, as `--batch=x: unexpected character, expected a
-/// whole number`. CAF 0.17 says
-/// `parser_error(unexpected_character, ({"argument" = "--batch=x"}))`, CAF 1.x
-/// `invalid_argument("--batch=x")`.
-std::string option_problem(const caf::error& problem,
-                           const caf::config_option_set& known) {
-  static const std::regex pattern{
-      R"re((?:parser_error\()?(\w+)\W*(?:"argument" = )?)re"
-      R"re("((?:--)?([^=]*).*)"\W*)re"};
-  auto text = caf::to_string(problem);
-  std::smatch parts;
-  if (!std::regex_match(text, parts, pattern))
-    return text;
-  auto why = parts[1].str();
-  std::ranges::replace(why, '_', ' ');
-  const auto* option = known.cli_long_name_lookup(parts[3].str());
-  auto expected = option == nullptr ? "" : expected_by(*option);
-  return parts[2].str() + ": " + why
-         + (expected.empty() ? "" : ", expected " + expected);
-}
-
-template <class T>
-void expect_positive(const std::string& option, T value) {
+std::uint64_t expect_positive(const std::string& option, std::int64_t value) {
   if (value < 1)
     throw std::runtime_error{option + ": expected 1 or more, got "
                              + std::to_string(value)};
+  return static_cast<std::uint64_t>(value);
 }
 
 syncnorm::device to_device(const std::string& word) {
@@ -124,8 +88,8 @@ config::config() {
       .add(mode_, "mode", "training, evaluation or online")
       .add(devices_, "devices", "a slave actor each, e.g. cpu:0,cpu:1")
       .add(source.batch_size, "batch", "records in a batch, over all slaves")
-      .add(source.in_flight, "in-flight", "batches on their way at a time")
-      .add(repeat, "repeat", "how many times to read a file of IDX")
+      .add(in_flight_, "in-flight", "batches on their way at a time")
+      .add(repeat_, "repeat", "how many times to read a file of IDX")
       .add(header, "header", "the first line of CSV is a heading")
       .add(bad_records_, "bad-records",
            "lines that are no records: refuse or skip")
@@ -135,19 +99,25 @@ config::config() {
 
 bool config::read(int argc, char** argv) {
   if (auto problem = parse(argc, argv); problem != caf::none)
-    throw std::runtime_error{option_problem(problem, custom_options_)
-                             + "; --help lists the options"};
+    throw std::runtime_error{
+        syncnorm::detail::option_problem(problem, custom_options_)
+        + "; --help lists the options"};
   if (syncnorm::detail::printed_help(*this))
     return false;
   if (auto leftover = syncnorm::detail::first_leftover(*this);
       !leftover.empty())
     throw std::runtime_error{"unknown argument \"" + leftover
                              + "\"; --help lists the options"};
+  if (auto problem =
+          syncnorm::detail::config_file_problem(*this, custom_options_);
+      !problem.empty())
+    throw std::runtime_error{problem};
   if (input.empty())
     throw std::runtime_error{"--input: expected a file, or - for standard "
                              "input"};
   expect_positive("--batch", source.batch_size);
-  expect_positive("--in-flight", source.in_flight);
+  source.in_flight = expect_positive("--in-flight", in_flight_);
+  repeat = expect_positive("--repeat", repeat_);
   if (mode() == run_mode::evaluation && state.empty())
     throw std::runtime_error{"--mode=evaluation: expected --state, the "
                              "statistics to use"};

@@ -46,6 +46,9 @@ private:
   /// What is written is not what is read, nor the other thing that is written.
   void check_files() const;
 
+  // With a sign: CAF 0.17 takes what exceeds 2^63 for 0 otherwise.
+  std::int64_t repeat_ = 1;
+  std::int64_t in_flight_ = 16;
   std::string mode_ = "online";
   std::string devices_ = "cpu:0,cpu:1";
   std::string bad_records_ = "refuse";

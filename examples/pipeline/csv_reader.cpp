@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 #include <string_view>
 #include <utility>
 
@@ -21,20 +22,25 @@ std::size_t count_fields(std::string_view line) {
   return 1 + static_cast<std::size_t>(std::ranges::count(line, ','));
 }
 
-/// With a leading plus as well, which `from_chars` takes for no number.
+/// With a leading plus as well, which `from_chars` takes for no number. What is
+/// too small for a float is 0, or next to it; what is too large an infinity.
 bool to_number(std::string_view text, float& to) {
   if (text.starts_with('+') && !text.starts_with("+-"))
     text.remove_prefix(1);
   const auto* end = text.data() + text.size();
   auto [stop, problem] = std::from_chars(text.data(), end, to);
-  return problem == std::errc{} && stop == end;
+  if (problem == std::errc::result_out_of_range)
+    to = std::strtof(std::string{text}.c_str(), nullptr);
+  return problem != std::errc::invalid_argument && stop == end;
 }
 
 } // namespace
 
 csv_reader::csv_reader(std::unique_ptr<std::istream> input, std::string name,
-                       bool header)
-    : input_{std::move(input)},
+                       bool header, const record_policies& policies,
+                       std::shared_ptr<stop_signal> stop)
+    : record_reader{policies, std::move(stop)},
+      input_{std::move(input)},
       name_{std::move(name)} {
   open(header);
 }
@@ -50,12 +56,15 @@ void csv_reader::open(bool header) {
       line_waits_ = true;
       return;
     } catch (const malformed_record& x) {
-      if (bad_before_++ == 0)
-        first_bad_ = x.what();
+      pass_over(x);
     }
   }
-  throw malformed_record{
-      bad_before_ > 0 ? first_bad_ : name_ + ": expected records, found none"};
+  features_ = 0;
+  if (is_stopped())
+    return;
+  throw malformed_record{counts().skipped_malformed > 0
+                             ? counts().first_skipped
+                             : name_ + ": expected records, found none"};
 }
 
 std::int64_t csv_reader::features() const {
@@ -65,6 +74,8 @@ std::int64_t csv_reader::features() const {
 bool csv_reader::take_line() {
   constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
   while (std::getline(*input_, line_)) {
+    if (input_->eof() && is_stopped())
+      return false;
     if (++line_number_ == 1 && line_.starts_with(byte_order_mark))
       line_.erase(0, byte_order_mark.size());
     if (!trim(line_).empty())
@@ -81,10 +92,6 @@ std::string csv_reader::place(std::size_t column) const {
 }
 
 bool csv_reader::read(std::span<float> to) {
-  if (bad_before_ > 0) {
-    --bad_before_;
-    throw malformed_record{first_bad_};
-  }
   if (!std::exchange(line_waits_, false) && !take_line())
     return false;
   if (auto count = count_fields(line_); count != features_)

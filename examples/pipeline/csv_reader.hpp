@@ -16,10 +16,14 @@ class csv_reader final : public record_reader {
 public:
   /// @param name   of the file, for errors.
   /// @param header whether the first line is a heading.
-  /// @throws malformed_record if there is no record.
-  csv_reader(std::unique_ptr<std::istream> input, std::string name,
-             bool header);
+  /// @throws malformed_record if there is no record, or one before the first
+  ///         that the policies refuse.
+  csv_reader(
+      std::unique_ptr<std::istream> input, std::string name, bool header,
+      const record_policies& policies = {},
+      std::shared_ptr<stop_signal> stop = std::make_shared<stop_signal>());
 
+  /// None if it was stopped before the first record.
   [[nodiscard]] std::int64_t features() const override;
 
 protected:
@@ -30,7 +34,8 @@ private:
   /// Goes to the first record, and counts its features.
   void open(bool header);
 
-  /// Goes to the next line that is not empty.
+  /// Goes to the next line that is not empty. One that a stop has cut off is
+  /// none.
   bool take_line();
 
   /// Reads the numbers of the line.
@@ -44,9 +49,6 @@ private:
   std::size_t features_ = 0;
   /// The first record was looked at, but not read.
   bool line_waits_ = false;
-  /// Lines before it that are none, and what is wrong with the first.
-  std::uint64_t bad_before_ = 0;
-  std::string first_bad_;
 };
 
 } // namespace pipeline

@@ -23,8 +23,10 @@ bool idx_reader::accepts(std::istream& input) {
 }
 
 idx_reader::idx_reader(std::unique_ptr<std::istream> input, std::string name,
-                       std::uint64_t repeat)
-    : input_{std::move(input)},
+                       std::uint64_t repeat, const record_policies& policies,
+                       std::shared_ptr<stop_signal> stop)
+    : record_reader{policies, std::move(stop)},
+      input_{std::move(input)},
       name_{std::move(name)},
       passes_left_{repeat} {
   input_->seekg(magic.size());
@@ -38,7 +40,19 @@ idx_reader::idx_reader(std::unique_ptr<std::istream> input, std::string name,
                                "columns, got "
                              + std::to_string(rows) + " x "
                              + std::to_string(columns)};
-  pixels_.resize(std::size_t{rows} * columns);
+  auto pixels = std::size_t{rows} * columns;
+  input_->seekg(0, std::ios::end);
+  auto size = input_->tellg();
+  input_->seekg(head_size);
+  if (images_ > 0 && size - head_size < static_cast<std::streamoff>(pixels))
+    fail_at_end();
+  pixels_.resize(pixels);
+}
+
+void idx_reader::fail_at_end() const {
+  throw std::runtime_error{name_ + ": expected " + std::to_string(images_)
+                           + " images, the file ends in image "
+                           + std::to_string(image_ + 1)};
 }
 
 std::uint32_t idx_reader::take_number() {
@@ -59,9 +73,7 @@ bool idx_reader::read(std::span<float> to) {
     return false;
   input_->read(pixels_.data(), static_cast<std::streamsize>(pixels_.size()));
   if (!*input_)
-    throw std::runtime_error{name_ + ": expected " + std::to_string(images_)
-                             + " images, the file ends in image "
-                             + std::to_string(image_ + 1)};
+    fail_at_end();
   for (std::size_t i = 0; i < pixels_.size(); ++i)
     to[i] = static_cast<float>(static_cast<unsigned char>(pixels_[i]));
   if (++image_ == images_) {

@@ -19,9 +19,11 @@ public:
   static bool accepts(std::istream& input);
 
   /// @param repeat how many times to read the file.
-  /// @throws std::runtime_error for a head that is none.
-  idx_reader(std::unique_ptr<std::istream> input, std::string name,
-             std::uint64_t repeat);
+  /// @throws std::runtime_error for a head that is none, or not one image.
+  idx_reader(
+      std::unique_ptr<std::istream> input, std::string name,
+      std::uint64_t repeat, const record_policies& policies = {},
+      std::shared_ptr<stop_signal> stop = std::make_shared<stop_signal>());
 
   [[nodiscard]] std::int64_t features() const override;
 
@@ -31,6 +33,7 @@ protected:
 
 private:
   std::uint32_t take_number();
+  [[noreturn]] void fail_at_end() const;
 
   std::unique_ptr<std::istream> input_;
   std::string name_;

@@ -12,6 +12,9 @@
 #include "state_file.hpp"
 #include "stream.hpp"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -82,6 +85,16 @@ void print(const totals& x, std::ostream& out) {
     out << "first skipped: " << x.records.first_skipped << '\n';
 }
 
+/// Descriptors that a program expects to have: what it opens would take their
+/// numbers.
+void open_standard_streams() {
+  int last = 0;
+  while (last >= 0 && last <= STDERR_FILENO)
+    last = ::open("/dev/null", O_RDWR);
+  if (last >= 0)
+    ::close(last);
+}
+
 int run(int argc, char** argv) {
   syncnorm::detail::init_types<caf::id_block::syncnorm,
                                caf::id_block::pipeline>();
@@ -89,9 +102,17 @@ int run(int argc, char** argv) {
   if (!options.read(argc, argv))
     return 0;
   ctrl_c interrupted;
-  std::shared_ptr<record_reader> reader = open_records(
-      options.input, options.repeat, options.header, interrupted.stop);
-  reader->set_policies(options.policies());
+  std::shared_ptr<record_reader> reader =
+      open_records(options.input, options.repeat, options.header,
+                   options.policies(), interrupted.stop);
+  if (reader->features() == 0) { // stopped before the first record
+    totals none;
+    none.records = reader->counts();
+    print(none, std::cout);
+    return 0;
+  }
+  if (!options.state.empty() && options.mode() != run_mode::evaluation)
+    expect_writable(options.state);
   caf::actor_system system{options};
   // begin: modes
   auto mode = options.mode();
@@ -118,6 +139,9 @@ int run(int argc, char** argv) {
 } // namespace
 
 int main(int argc, char** argv) {
+  open_standard_streams();
+  // Who reads the scores may leave: writing them fails then, as on a full disk.
+  std::signal(SIGPIPE, SIG_IGN);
   try {
     return run(argc, argv);
   } catch (const std::exception& x) {

@@ -26,15 +26,18 @@ bad_record_policy parse_policy(const std::string& option,
       + word + "\""};
 }
 
+record_reader::record_reader(record_policies policies,
+                             std::shared_ptr<stop_signal> stop)
+    : policies_{policies},
+      stop_{std::move(stop)} {}
+
 bool record_reader::next(std::span<float> to) {
-  while (stop_->raised() == stop_signal::reason::none) {
+  while (!is_stopped()) {
     try {
       if (!read(to))
         return false;
     } catch (const malformed_record& x) {
-      if (policies_.malformed == bad_record_policy::refuse)
-        throw;
-      skip(counts_.skipped_malformed, x.what());
+      pass_over(x);
       continue;
     }
     if (admit(to)) {
@@ -43,6 +46,12 @@ bool record_reader::next(std::span<float> to) {
     }
   }
   return false;
+}
+
+void record_reader::pass_over(const malformed_record& bad) {
+  if (policies_.malformed == bad_record_policy::refuse)
+    throw malformed_record{bad};
+  skip(counts_.skipped_malformed, bad.what());
 }
 
 bool record_reader::admit(std::span<const float> record) {
@@ -72,7 +81,9 @@ void record_reader::skip(std::uint64_t& counter, const std::string& why) {
 namespace {
 
 std::unique_ptr<record_reader> open_idx(const std::string& path,
-                                        std::uint64_t repeat) {
+                                        std::uint64_t repeat,
+                                        const record_policies& policies,
+                                        std::shared_ptr<stop_signal> stop) {
   // A pipe's first bytes could not be read again.
   std::error_code problem;
   if (!std::filesystem::is_regular_file(path, problem))
@@ -80,15 +91,17 @@ std::unique_ptr<record_reader> open_idx(const std::string& path,
   auto file = std::make_unique<std::ifstream>(path, std::ios::binary);
   if (!*file || !idx_reader::accepts(*file))
     return nullptr;
-  return std::make_unique<idx_reader>(std::move(file), path, repeat);
+  return std::make_unique<idx_reader>(std::move(file), path, repeat, policies,
+                                      std::move(stop));
 }
 
 } // namespace
 
 std::unique_ptr<record_reader> open_records(const std::string& path,
                                             std::uint64_t repeat, bool header,
+                                            const record_policies& policies,
                                             std::shared_ptr<stop_signal> stop) {
-  auto result = open_idx(path, repeat);
+  auto result = open_idx(path, repeat, policies, stop);
   if (result && header)
     throw std::runtime_error{path + ": --header: expected CSV, got IDX"};
   if (!result && repeat != 1)
@@ -97,8 +110,7 @@ std::unique_ptr<record_reader> open_records(const std::string& path,
   if (!result)
     result = std::make_unique<csv_reader>(
         std::make_unique<stoppable_input>(path, stop),
-        path == "-" ? "standard input" : path, header);
-  result->set_stop(std::move(stop));
+        path == "-" ? "standard input" : path, header, policies, stop);
   return result;
 }
 

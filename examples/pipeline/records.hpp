@@ -54,7 +54,10 @@ struct malformed_record : std::runtime_error {
 /// Reads records one after the other.
 class record_reader {
 public:
-  record_reader() = default;
+  /// @param stop ends the reading from elsewhere.
+  explicit record_reader(
+      record_policies policies = {},
+      std::shared_ptr<stop_signal> stop = std::make_shared<stop_signal>());
   record_reader(const record_reader&) = delete;
   record_reader& operator=(const record_reader&) = delete;
   virtual ~record_reader() = default;
@@ -72,17 +75,9 @@ public:
     return counts_;
   }
 
-  void set_policies(const record_policies& policies) {
-    policies_ = policies;
-  }
-
   /// What ends the reading from elsewhere.
   [[nodiscard]] const std::shared_ptr<stop_signal>& stop() const noexcept {
     return stop_;
-  }
-
-  void set_stop(std::shared_ptr<stop_signal> stop) {
-    stop_ = std::move(stop);
   }
 
 protected:
@@ -90,6 +85,14 @@ protected:
   /// @throws malformed_record for one that is none; the one after it can be
   ///         read.
   virtual bool read(std::span<float> to) = 0;
+
+  /// Counts a record that is none.
+  /// @throws malformed_record if the policies refuse it.
+  void pass_over(const malformed_record& bad);
+
+  [[nodiscard]] bool is_stopped() const noexcept {
+    return stop_->raised() != stop_signal::reason::none;
+  }
 
   /// Where the record that was read last stands.
   [[nodiscard]] virtual std::string place(std::size_t column) const = 0;
@@ -100,7 +103,7 @@ private:
 
   record_policies policies_;
   record_counts counts_;
-  std::shared_ptr<stop_signal> stop_ = std::make_shared<stop_signal>();
+  std::shared_ptr<stop_signal> stop_;
 };
 
 /// Opens `path`: IDX by a file's first bytes, else CSV; `-` is CSV from
@@ -112,6 +115,7 @@ private:
 ///         such option.
 std::unique_ptr<record_reader> open_records(
     const std::string& path, std::uint64_t repeat, bool header,
+    const record_policies& policies = {},
     std::shared_ptr<stop_signal> stop = std::make_shared<stop_signal>());
 
 } // namespace pipeline

@@ -1,7 +1,11 @@
 #include "source.hpp"
 
+#include <syncnorm/error.hpp>
+
 #include <algorithm>
 #include <array>
+#include <new>
+#include <string>
 #include <utility>
 
 namespace pipeline {
@@ -49,6 +53,18 @@ void source::produce() {
 // end: credit
 
 batch source::read_batch() {
+  try {
+    return fill_batch();
+  } catch (const std::bad_alloc&) {
+    finish("--batch: no memory for " + std::to_string(options_.batch_size)
+           + " records of " + std::to_string(reader_->features()) + " numbers");
+  } catch (const syncnorm::error& x) {
+    finish(x.what());
+  }
+  return {};
+}
+
+batch source::fill_batch() {
   // begin: memory
   std::array sizes{options_.batch_size, reader_->features()};
   auto layout = syncnorm::make_layout(syncnorm::dtype::float32, sizes);

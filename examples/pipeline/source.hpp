@@ -31,6 +31,8 @@ private:
   void produce();
   /// Returns a batch, shorter than the others or empty at the end.
   batch read_batch();
+  /// The same, if there is memory for it.
+  batch fill_batch();
   void finish(const std::string& failure);
 
   std::shared_ptr<record_reader> reader_;

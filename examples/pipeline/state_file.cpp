@@ -9,12 +9,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <span>
 #include <sstream>
 #include <stdexcept>
 #include <string_view>
+#include <system_error>
 #include <type_traits>
 #include <variant>
 #include <vector>
@@ -126,6 +128,13 @@ void for_each_array(const std::string& file, const saved_arrays& saved,
   }
 }
 
+/// The file itself, which a link to it must go on naming.
+std::string behind_links(const std::string& file) {
+  std::error_code problem;
+  auto result = std::filesystem::canonical(file, problem);
+  return problem ? file : result.string();
+}
+
 int write_and_flush(const std::string& file, std::string_view text) {
   int out =
       ::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
@@ -148,14 +157,23 @@ int write_and_flush(const std::string& file, std::string_view text) {
 } // namespace
 
 std::string temporary_of(const std::string& file) {
-  return file + ".tmp";
+  return behind_links(file) + ".tmp";
+}
+
+void expect_writable(const std::string& file) {
+  auto temporary = temporary_of(file);
+  auto code = write_and_flush(temporary, "");
+  ::unlink(temporary.c_str());
+  if (code != 0)
+    fail(file, std::string{"cannot be written: "} + std::strerror(code));
 }
 
 void save_state(const std::string& file,
                 syncnorm::batch_norm_replica& replica) {
+  auto target = behind_links(file);
   auto temporary = temporary_of(file);
   auto code = write_and_flush(temporary, to_text(replica));
-  if (code == 0 && std::rename(temporary.c_str(), file.c_str()) != 0)
+  if (code == 0 && std::rename(temporary.c_str(), target.c_str()) != 0)
     code = errno;
   if (code == 0)
     return;

@@ -9,8 +9,12 @@
 
 namespace pipeline {
 
-/// Where `save_state` writes before it renames.
+/// Where `save_state` writes before it renames: beside the file, or beside what
+/// it is a link to.
 std::string temporary_of(const std::string& file);
+
+/// @throws std::runtime_error if `save_state` could not write the file.
+void expect_writable(const std::string& file);
 
 /// Writes the file whole or not at all.
 /// @throws std::runtime_error if it cannot be written; what was there before

@@ -122,6 +122,17 @@ TEST_CASE_FIXTURE(fixture,
            "max-message");
 }
 
+TEST_CASE_FIXTURE(fixture, "a value of another type in a configuration file is "
+                           "refused, by CAF 1.x in words of its own") {
+  for (const auto* line : {"deadline = 30", "fan-in = \"many\"",
+                           "failure-policy = 3", "log-level = true"}) {
+    CAPTURE(line);
+    app_config cfg{{}, std::string{"syncnorm {\n  "} + line + "\n}\n"};
+    if (cfg.refused == caf::none)
+      CHECK(refusal(cfg).find(": expected ") != std::string::npos);
+  }
+}
+
 TEST_CASE_FIXTURE(fixture, "a value of another type is refused, also where the "
                            "application has not added the group") {
   config cfg;

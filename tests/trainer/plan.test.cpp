@@ -240,6 +240,12 @@ TEST_CASE("launchers' variables say who serves and who joins") {
   // Others, beside a variable that is no launcher's.
   CHECK(role_of({{"WORLD_SIZE", "4"}, {"PMI_SIZE", "2"}, {"PMI_RANK", "1"}})
         == "join 127.0.0.1:29400");
+  // One that is left from something else hides no launcher.
+  CHECK(role_of({{"WORLD_SIZE", "1"},
+                 {"RANK", "0"},
+                 {"OMPI_COMM_WORLD_SIZE", "2"},
+                 {"OMPI_COMM_WORLD_RANK", "1"}})
+        == "join 127.0.0.1:29400");
   // A job's script is one process, whatever the job has.
   CHECK(role_of({{"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "0"}}) == "alone");
 }

@@ -4,6 +4,8 @@
 #include "trainer/child_process.hpp"
 #include "trainer/scratch_folder.hpp"
 
+#include "syncnorm/detail/caf/line.hpp"
+
 #include <doctest/doctest.h>
 #include <unistd.h>
 
@@ -312,6 +314,27 @@ TEST_CASE("--help lists the options, and a configuration file sets them") {
   CHECK(contains(result.output, "\nepoch 1/1 "));
 }
 
+TEST_CASE("what a configuration file has wrong is named with the file") {
+  scratch_folder folder;
+  auto file = (folder / "run.conf").string();
+  auto refuses_file = [&](const std::string& text, const std::string& problem) {
+    write_bytes(folder / "run.conf", {text.begin(), text.end()});
+    refuses({"--config-file=" + file}, problem);
+  };
+  refuses_file("epoch = 2\n", file + ": epoch: not an option");
+  // CAF 1.x takes such a number, and refuses others in words of its own.
+  if (syncnorm::detail::caf_line == 0) {
+    refuses_file("lr = 1\n", file
+                                 + ": lr: expected a number with a point, "
+                                   "such as 1.0, found 1");
+    refuses_file("batch = \"32\"\n",
+                 file + ": batch: expected a whole number, found ");
+    refuses_file("syncnorm { deadline = 30 }\n",
+                 "configuration: syncnorm.deadline: expected a duration");
+  }
+  refuses_file("batch = -5\n", "--batch: expected 1 or more, found -5");
+}
+
 TEST_CASE("a folder that may not be written to is refused before the first "
           "step") {
   scratch_folder folder;
@@ -329,7 +352,18 @@ TEST_CASE("what cannot be done is refused in one line") {
   scratch_folder folder;
   write_bytes(folder / "file", {1, 2, 3});
   refuses({"--nonsense=1"}, "train: --nonsense=1: not an option; --help ");
-  refuses({"--lr=fast"}, "train: --lr=fast: unexpected character; --help ");
+  refuses({"--lr=fast"},
+          "train: --lr=fast: unexpected character, expected a number; --help ");
+  refuses({"--epochs=x"}, "character, expected a whole number; --help ");
+  for (const std::string name : {"batch", "epochs", "chunk"})
+    refuses({"--" + name + "=-1"}, "--" + name
+                                       + ": expected 1 or more, found "
+                                         "-1");
+  for (const std::string name : {"seed", "shift", "every", "workers"})
+    refuses({"--" + name + "=9223372036854775808"}, "expected a whole number");
+  refuses({"--shift=16385"}, "--shift: expected 0 to 16384 pixels");
+  refuses({"--eval=x.pt", "--join=127.0.0.1:1"},
+          "--eval, --join: expected one of them, found both");
   refuses({"nonsense"}, "unknown argument \"nonsense\"");
   refuses({"--model=vgg"}, "--model: expected mlp, cnn, resnet");
   refuses({"--devices=tpu"}, "--devices: expected cpu");

@@ -81,11 +81,20 @@ endpoint find_server(const environment& variable, bool is_slurm) {
 }
 
 /// Whose variables there are; else whose number of processes is there alone.
+/// torchrun's are also set by hand: one process may be left from something
+/// else.
 const launcher* find_launcher(const environment& variable) {
-  for (const auto& by : launchers)
-    if (variable(by.size) != nullptr && variable(by.rank) != nullptr
-        && (!by.whole || variable(by.local_rank) != nullptr))
+  const launcher* alone = nullptr;
+  for (const auto& by : launchers) {
+    if (variable(by.size) == nullptr || variable(by.rank) == nullptr
+        || (by.whole && variable(by.local_rank) == nullptr))
+      continue;
+    if (&by != &launchers.front() || variable(by.size) != std::string_view{"1"})
       return &by;
+    alone = &by;
+  }
+  if (alone != nullptr)
+    return alone;
   for (const auto& by : launchers)
     if (variable(by.size) != nullptr)
       return &by;

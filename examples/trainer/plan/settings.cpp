@@ -66,6 +66,12 @@ void settings::validate() const {
           "0.1 to 86400 seconds", deadline);
   require(patience >= 0 && patience <= 86400, "patience", "0 to 86400 seconds",
           patience);
+  // No image has more pixels a side.
+  require(shift <= 16384, "shift", "0 to 16384 pixels",
+          static_cast<double>(shift));
+  if (!eval.empty() && (!serve.empty() || !join.empty()))
+    throw failure{fmt::format("--eval, --{}: expected one of them, found both",
+                              serve.empty() ? "join" : "serve")};
   if (!serve.empty() && !join.empty())
     throw failure{"--serve, --join: expected one of them, found both"};
   if (workers > 0 && serve.empty())

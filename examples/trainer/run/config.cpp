@@ -3,38 +3,33 @@
 #include "trainer/failure.hpp"
 #include "trainer/plan/endpoint.hpp"
 #include "trainer/plan/launch.hpp"
-#include "trainer/run/error_text.hpp"
 #include "trainer/run/messages.hpp"
 
-#include "syncnorm/errors.hpp"
 #include "syncnorm/message_types.hpp"
 #include "syncnorm/network.hpp"
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstdlib>
-#include <regex>
 
 namespace syncnorm::train {
 
-namespace {
-
-/// What CAF could not read, as `--lr=x: unexpected character`; CAF says
-/// `parser_error(unexpected_character, ({"argument" = "--lr=x"}))`.
-std::string option_problem(const caf::error& problem) {
-  static const std::regex pattern{
-      R"re(\w+\((\w+), \(\{"argument" = "(.*)"\}\)\))re"};
-  auto text = first_line(describe(problem));
-  std::smatch parts;
-  if (!std::regex_match(text, parts, pattern))
-    return text;
-  auto code = parts[1].str();
-  std::ranges::replace(code, '_', ' ');
-  return fmt::format("{}: {}", parts[2].str(), code);
+std::int64_t& config::count(std::size_t& out, const char* name,
+                            std::int64_t least) {
+  return counts_
+      .emplace_back(
+          count_option{name, &out, least, static_cast<std::int64_t>(out)})
+      .value;
 }
 
-} // namespace
+void config::read_counts() {
+  for (const auto& x : counts_) {
+    if (x.value < x.least)
+      throw failure{fmt::format("--{}: expected {} or more, found {}", x.name,
+                                x.least, x.value)};
+    *x.out = static_cast<std::size_t>(x.value);
+  }
+}
 
 config::config() {
   detail::add_types<caf::id_block::syncnorm, caf::id_block::syncnorm_train>(
@@ -50,28 +45,34 @@ config::config() {
       .add(model_, "model", "mlp, cnn or resnet")
       .add(norm_, "norm", "batch norm: sync, local or frozen")
       .add(precision_, "precision", "f32, f64 or bf16")
-      .add(options_.batch, "batch", "samples of a step, over all replicas")
-      .add(options_.epochs, "epochs", "how often to show each sample")
+      .add(count(options_.batch, "batch", 1), "batch",
+           "samples of a step, over all replicas")
+      .add(count(options_.epochs, "epochs", 1), "epochs",
+           "how often to show each sample")
       .add(options_.rate, "lr", "learning rate")
       .add(options_.momentum, "momentum", "of gradient descent")
       .add(options_.weight_decay, "weight-decay", "of gradient descent")
       .add(schedule_, "schedule",
            "of the learning rate: constant, cosine, step")
-      .add(options_.seed, "seed", "of the first weights and the order")
-      .add(options_.shift, "shift", "moves training images by up to N pixels")
+      .add(count(options_.seed, "seed", 0), "seed",
+           "of the first weights and the order")
+      .add(count(options_.shift, "shift", 0), "shift",
+           "moves training images by up to N pixels")
       .add(options_.metrics, "metrics", "CSV file, one row a step and an epoch")
       .add(options_.logdir, "logdir", "folder for TensorBoard's event files")
       .add(options_.checkpoint, "checkpoint", "folder of the checkpoint")
-      .add(options_.every, "every", "steps between checkpoints, 0: each epoch")
+      .add(count(options_.every, "every", 0), "every",
+           "steps between checkpoints, 0: each epoch")
       .add(options_.resume, "resume", "go on from the checkpoint")
       .add(options_.eval, "eval", "print the accuracy of this checkpoint")
       .add(options_.serve, "serve",
            "HOST:PORT at which other processes join this one")
-      .add(options_.workers, "workers", "number of processes that join")
+      .add(count(options_.workers, "workers", 0), "workers",
+           "number of processes that join")
       .add(options_.join, "join", "HOST:PORT of the process to join")
       .add(options_.fan_in, "fan-in",
            "of the process that serves: with more processes they form a tree")
-      .add(options_.chunk, "chunk",
+      .add(count(options_.chunk, "chunk", 1), "chunk",
            "KiB of a gradient that travel as one message")
       .add(options_.listen, "listen",
            "HOST:PORT for those below this process in the tree")
@@ -92,13 +93,19 @@ config::config() {
 
 std::optional<settings> config::read(int argc, char** argv) {
   if (auto problem = parse(argc, argv))
-    throw failure{option_problem(problem) + "; --help lists the options"};
+    throw failure{detail::option_problem(problem, custom_options_)
+                  + "; --help lists the options"};
   if (detail::printed_help(*this))
     return std::nullopt;
   if (auto leftover = detail::first_leftover(*this); !leftover.empty())
     throw failure{fmt::format("unknown argument \"{}\"; --help lists the "
                               "options",
                               leftover)};
+  if (auto problem = detail::config_file_problem(*this, custom_options_);
+      !problem.empty())
+    throw failure{problem};
+  std::ignore = read_defaults(*this);
+  read_counts();
   options_.model = parse_model(model_);
   options_.norm = parse_norm(norm_);
   options_.precision = parse_precision(precision_);

@@ -4,6 +4,9 @@
 
 #include "syncnorm/detail/caf_compat.hpp"
 
+#include <cstddef>
+#include <cstdint>
+#include <deque>
 #include <optional>
 #include <string>
 
@@ -27,7 +30,24 @@ private:
 
   void check_address(const char* option, const std::string& text) const;
 
+  /// An option that counts, read with its sign: CAF 0.17 takes what exceeds
+  /// 2^63 for 0 otherwise.
+  struct count_option {
+    const char* name;
+    std::size_t* out;
+    std::int64_t least;
+    std::int64_t value;
+  };
+
+  /// Returns what CAF reads for `out`.
+  std::int64_t& count(std::size_t& out, const char* name, std::int64_t least);
+
+  /// @throws failure for a count that is too small.
+  void read_counts();
+
   settings options_;
+  // Options point to their elements.
+  std::deque<count_option> counts_;
   std::string model_ = "cnn";
   std::string norm_ = "sync";
   std::string precision_ = "f32";

@@ -41,6 +41,58 @@ inline std::string first_leftover(const caf::actor_system_config& config) {
   return arguments.empty() ? std::string{} : arguments[0];
 }
 
+/// What `config.parse` could not read, and what the option takes, as
+/// `--batch=x: unexpected character, expected a whole number`.
+std::string option_problem(const caf::error& problem,
+                           const caf::config_option_set& known);
+
+/// What the configuration file of `config`, which has been parsed, has at its
+/// top level that is no option, or in any group a value of another type than
+/// the option's: `FILE: batch: expected a whole number, found "many"`. Empty if
+/// there is nothing. CAF leaves out the one and, on 0.17, the other without a
+/// word.
+std::string config_file_problem(const caf::actor_system_config& config,
+                                const caf::config_option_set& known);
+
+/// The configuration file that `parse` has read, or would have read if it had
+/// been there.
+inline std::string config_file(const caf::actor_system_config& config) {
+#if SYNCNORM_CAF_LEGACY
+  return config.config_file_path;
+#else
+  return caf::get_or(config, "config-file", std::string{});
+#endif
+}
+
+/// Adds an option that keeps what a configuration file has for it, whatever its
+/// type: who reads it refuses it. 0.17 leaves out a value of another type than
+/// the option's without a word, 1.x refuses it itself.
+template <class T>
+void add_option(caf::config_option_set& options, const char* group,
+                const char* name, const char* description) {
+#if SYNCNORM_CAF_LEGACY
+  static const auto any_value = [] {
+    auto result = *caf::detail::option_meta_state_instance<T>();
+    result.check = [](const caf::config_value&) { return caf::error{}; };
+    return result;
+  }();
+  options.add({group, name, description, &any_value});
+#else
+  options.add<T>(group, name, description);
+#endif
+}
+
+/// Whether an option takes a value. 1.x, whose `parse` refuses others, is not
+/// asked again.
+inline bool takes([[maybe_unused]] const caf::config_option& option,
+                  [[maybe_unused]] const caf::config_value& value) {
+#if SYNCNORM_CAF_LEGACY
+  return option.check(value) == caf::none;
+#else
+  return true;
+#endif
+}
+
 /// Registers the message types of `IdBlocks`; call before constructing a
 /// configuration. Nothing to do on 0.17.
 template <class... IdBlocks>
