@@ -39,6 +39,22 @@ struct asked_host {
     return why;
   }
 
+  /// Ends the run, and waits for nobody to go.
+  void end(bool good, const std::string& text) {
+    detail::request(trainer, host, end_atom_v, good, text, caf::timespan{})
+        .receive([](bool) {}, [](const caf::error&) {});
+  }
+
+  /// What the first that has joined is told who asks for the end.
+  std::string stay(caf::scoped_actor& self) {
+    std::string told;
+    detail::request_within(self, std::chrono::seconds{20}, host, stay_atom_v,
+                           std::uint64_t{1})
+        .receive([&](const std::string& text) { told = "good: " + text; },
+                 [&](const caf::error& x) { told = train::text_of(x); });
+    return told;
+  }
+
   std::vector<process_entry> roll() {
     std::vector<process_entry> result;
     detail::request(trainer, host, roll_atom_v, std::uint64_t{0},
@@ -82,4 +98,15 @@ TEST_CASE("a process that is gone is on the roll once more, and then no more") {
   REQUIRE(roll.size() == 1);
   CHECK(roll[0].gone == "is gone");
   CHECK(one.roll().empty());
+}
+
+TEST_CASE("a process that has joined and asks for the end after it is told it "
+          "as well") {
+  for (auto good : {true, false}) {
+    asked_host one;
+    caf::scoped_actor guest{one.system};
+    REQUIRE(one.join(guest, "a:1", 7).empty());
+    one.end(good, "why");
+    CHECK(one.stay(guest) == (good ? "good: why" : "why"));
+  }
 }

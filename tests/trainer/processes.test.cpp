@@ -392,6 +392,18 @@ TEST_CASE("a worker that leaves before the run has begun is answered at once, "
     require_good_end(**process);
 }
 
+TEST_CASE("a worker that has joined learns why the run ends before the others "
+          "have come") {
+  const arguments options{"--model=mlp", "--devices=cpu"};
+  auto first = serve(options, 2);
+  auto other = join(first.where, options);
+  REQUIRE(other->wait_for("joined"));
+  first.process->signal(SIGINT);
+  const std::string why = "1 of 2 processes have joined; stopped";
+  require_failure(*first.process, why);
+  require_failure(*other, why);
+}
+
 TEST_CASE("Ctrl-C ends a worker that waits for an answer") {
   stranger silent{0};
   auto process = join(fmt::format("127.0.0.1:{}", silent.port()),

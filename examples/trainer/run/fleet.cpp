@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -65,7 +66,13 @@ fleet::fleet(caf::actor_system& system, const settings& options,
                      changes_);
   note_ = note;
   publish();
-  others_ = await_others(stop);
+  try {
+    others_ = await_others(stop);
+  } catch (const std::exception& x) {
+    // Those who have come learn why the others' not coming ends it.
+    end(false, first_line(x.what()));
+    throw;
+  }
   seen_ = changes_->load();
   regroup();
 }

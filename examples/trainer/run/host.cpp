@@ -42,6 +42,12 @@ struct guest {
   bool down = false;
 };
 
+/// How the run has ended.
+struct outcome {
+  bool good = false;
+  std::string text;
+};
+
 class host : public host_actor::base {
 public:
   host(caf::actor_config& config, host_terms terms, change_count changes)
@@ -116,7 +122,7 @@ private:
   std::optional<std::string> why_not(const application& x) {
     if (current_sender() == nullptr)
       return "only an actor can join";
-    if (ended_)
+    if (outcome_)
       return "the run has ended";
     if (x.name.empty() || x.name.size() > max_name
         || x.identity.size() > max_identity || x.rank < -1)
@@ -178,6 +184,8 @@ private:
     entry->stay = promise;
     if (!entry->entry.gone.empty())
       tell(*entry, refusal(entry->entry.gone));
+    else if (outcome_)
+      tell_outcome(*entry);
     return promise;
   }
 
@@ -203,7 +211,7 @@ private:
         entry.down = true;
         lose(entry, "is gone");
       }
-    if (ended_ && all_down())
+    if (outcome_ && all_down())
       farewell();
   }
 
@@ -221,6 +229,13 @@ private:
       else
         promise->deliver(std::move(text.error()));
     }
+  }
+
+  void tell_outcome(guest& entry) {
+    if (outcome_->good)
+      tell(entry, outcome_->text);
+    else
+      tell(entry, refusal(outcome_->text));
   }
 
   // -- from the trainer -------------------------------------------------------
@@ -260,12 +275,9 @@ private:
                         caf::timespan patience) {
     if (!is_owner())
       return refusal("only the host's own process may end the run");
-    ended_ = true;
+    outcome_ = outcome{good, text};
     for (auto& [number, entry] : guests_)
-      if (good)
-        tell(entry, text);
-      else
-        tell(entry, refusal(text));
+      tell_outcome(entry);
     auto promise = make_response_promise<bool>();
     leaving_ = promise;
     if (all_down())
@@ -296,7 +308,7 @@ private:
       return;
     if (auto promise = std::exchange(waiting_, std::nullopt))
       promise->deliver(everybody());
-    if (ended_)
+    if (outcome_)
       farewell();
   }
 
@@ -339,7 +351,8 @@ private:
   std::uint64_t last_ticket_ = 0;
   std::uint64_t awaited_ = 0;
   bool begun_ = false;
-  bool ended_ = false;
+  /// Also for who asks after the end: a process that has just been admitted.
+  std::optional<outcome> outcome_;
   std::optional<caf::typed_response_promise<roll_type>> waiting_;
   std::optional<caf::typed_response_promise<bool>> leaving_;
 };
