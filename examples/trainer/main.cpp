@@ -6,6 +6,7 @@
 #include "trainer/model/archive.hpp"
 #include "trainer/model/engine.hpp"
 #include "trainer/output/atomic_file.hpp"
+#include "trainer/output/checkpoint_lock.hpp"
 #include "trainer/output/progress.hpp"
 #include "trainer/plan/devices.hpp"
 #include "trainer/plan/run_identity.hpp"
@@ -56,7 +57,19 @@ struct own_part {
   std::vector<device> devices;
   std::vector<replica_actor> replicas;
   std::string identity;
+  /// Of the process that writes the checkpoint.
+  std::unique_ptr<checkpoint_lock> lock;
 };
+
+/// Keeps the folder for this run; nothing without one.
+std::unique_ptr<checkpoint_lock> prepare_checkpoint(const settings& options,
+                                                    const dataset& data) {
+  (void) find_state(options, data);
+  if (options.checkpoint.empty())
+    return nullptr;
+  require_writable_folder(options.checkpoint);
+  return std::make_unique<checkpoint_lock>(options.checkpoint);
+}
 
 own_part make_own_part(caf::actor_system& system, const settings& options) {
   own_part result;
@@ -65,7 +78,7 @@ own_part make_own_part(caf::actor_system& system, const settings& options) {
   require_enough_samples(options, result.devices.size());
   // Before the first replica is made, that nothing is computed in vain.
   if (options.join.empty())
-    (void) find_state(options, *result.data);
+    result.lock = prepare_checkpoint(options, *result.data);
   std::uint64_t fingerprint = 0;
   result.replicas = spawn_replicas(system, options, result.devices, result.data,
                                    &fingerprint);

@@ -1,5 +1,6 @@
 #include "trainer/output/atomic_file.hpp"
 #include "trainer/output/chart.hpp"
+#include "trainer/output/checkpoint_lock.hpp"
 #include "trainer/output/crc32c.hpp"
 #include "trainer/output/event_file.hpp"
 #include "trainer/output/metrics_file.hpp"
@@ -11,12 +12,17 @@
 #include <doctest/doctest.h>
 #include <pty.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <fstream>
+#include <future>
 
 using namespace syncnorm::train;
 
@@ -233,6 +239,112 @@ TEST_CASE("a file is replaced whole, or kept when the disk is full") {
   CHECK_FALSE(std::filesystem::exists(folder / "checkpoint.tmp"));
   write_atomically(file, "new");
   CHECK(read_text(file) == "new");
+}
+
+TEST_CASE("of two who write a file at the same time each writes it whole") {
+  scratch_folder folder;
+  auto file = folder / "checkpoint";
+  constexpr std::size_t size = std::size_t{1} << 20;
+  write_atomically(file, std::string(size, 'z'));
+  std::atomic<int> writing{2};
+  auto write_often = [&](char content) {
+    auto result = message_of([&] {
+      for (int i = 0; i < 50; ++i)
+        write_atomically(file, std::string(size, content));
+    });
+    --writing;
+    return result;
+  };
+  auto one = std::async(std::launch::async, write_often, 'a');
+  auto other = std::async(std::launch::async, write_often, 'b');
+  std::size_t torn = 0;
+  while (writing > 0) {
+    auto text = read_text(file);
+    torn += text != std::string(size, text.empty() ? ' ' : text[0]) ? 1 : 0;
+  }
+  CHECK(one.get() == "nothing was thrown");
+  CHECK(other.get() == "nothing was thrown");
+  CHECK(torn == 0);
+  CHECK_FALSE(std::filesystem::exists(folder / "checkpoint.tmp"));
+}
+
+TEST_CASE("what a killed process has left of a file is used again") {
+  scratch_folder folder;
+  write_text(folder / "checkpoint.tmp", "longer than what is written");
+  write_atomically(folder / "checkpoint", "new");
+  CHECK(read_text(folder / "checkpoint") == "new");
+  CHECK_FALSE(std::filesystem::exists(folder / "checkpoint.tmp"));
+}
+
+TEST_CASE("one run at a time keeps a folder for its checkpoints, and leaves "
+          "nothing there") {
+  scratch_folder folder;
+  auto refusal = [&] {
+    return message_of([&] { checkpoint_lock{folder.path()}; });
+  };
+  write_text(folder / "checkpoint.lock", "left by a process that was killed");
+  {
+    checkpoint_lock first{folder.path()};
+    CHECK(refusal()
+          == folder.path().string()
+                 + ": another run writes its checkpoint here");
+  }
+  CHECK(std::filesystem::is_empty(folder.path()));
+  CHECK(refusal() == "nothing was thrown");
+  CHECK(contains(message_of([&] { checkpoint_lock{folder / "none"}; }),
+                 "checkpoint.lock: cannot be locked: No such file"));
+}
+
+namespace {
+
+const std::string no_other_user = "the user cannot be changed";
+
+/// What `f` throws in a process that nobody gave any rights.
+template <class F>
+std::string message_without_rights(F f) {
+  int ends[2] = {};
+  REQUIRE(::pipe(ends) == 0);
+  auto child = ::fork();
+  if (child == 0) {
+    constexpr uid_t nobody = 65534;
+    auto is_nobody = ::getuid() != 0 || ::setuid(nobody) == 0;
+    auto text = is_nobody ? message_of(f) : no_other_user;
+    auto written = ::write(ends[1], text.data(), text.size());
+    ::_exit(written < 0 ? 1 : 0);
+  }
+  ::close(ends[1]);
+  std::string result(1000, ' ');
+  auto n = ::read(ends[0], result.data(), result.size());
+  result.resize(static_cast<std::size_t>(std::max<ssize_t>(n, 0)));
+  ::close(ends[0]);
+  ::waitpid(child, nullptr, 0);
+  return result;
+}
+
+} // namespace
+
+TEST_CASE("a folder that may be written to and not read is refused before "
+          "anything is changed: it could not be flushed") {
+  scratch_folder folder;
+  auto closed = folder / "closed";
+  std::filesystem::create_directory(closed);
+  write_text(closed / "file", "old");
+  ::chmod(folder.path().c_str(), 0755);
+  // For all others, if the test runs as root.
+  ::chmod(closed.c_str(), 0333);
+  if (message_without_rights([] {}) == no_other_user) {
+    MESSAGE("skipped: this machine does not let root be somebody else");
+    return;
+  }
+  CHECK(contains(
+      message_without_rights([&] { require_writable_folder(closed); }),
+      "closed: cannot be read, and so not flushed: Permission denied"));
+  CHECK(contains(
+      message_without_rights([&] { write_atomically(closed / "file", "new"); }),
+      "file: cannot be written: Permission denied"));
+  ::chmod(closed.c_str(), 0755);
+  CHECK(read_text(closed / "file") == "old");
+  CHECK_FALSE(std::filesystem::exists(closed / "file.tmp"));
 }
 
 TEST_CASE("a folder that cannot be written to is refused by name") {

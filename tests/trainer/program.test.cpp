@@ -285,6 +285,25 @@ TEST_CASE("a checkpoint greater than files may be is one line, not a signal") {
   CHECK(std::filesystem::is_empty(folder.path()));
 }
 
+TEST_CASE(
+    "a second run in a folder of checkpoints is refused, and one after the "
+    "first was killed goes on") {
+  scratch_folder folder;
+  const arguments options{"--devices=cpu", "--model=mlp", "--epochs=9999",
+                          "--checkpoint=" + folder.path().string()};
+  auto resuming = options;
+  resuming.push_back("--resume");
+  child_process first{command(options)};
+  REQUIRE(first.wait_for("epoch"));
+  refuses(resuming,
+          folder.path().string() + ": another run writes its checkpoint here");
+  CHECK(first.kill(SIGKILL) == 128 + SIGKILL);
+  child_process second{command(resuming)};
+  REQUIRE(second.wait_for("resumed after step "));
+  CHECK(second.kill(SIGINT) == 0);
+  CHECK_FALSE(std::filesystem::exists(folder / "checkpoint.lock"));
+}
+
 TEST_CASE("without a device list there is a replica for each core that the "
           "process may use") {
   auto cores = usable_cores();

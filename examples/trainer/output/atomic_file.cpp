@@ -1,10 +1,10 @@
 #include "trainer/output/atomic_file.hpp"
 
 #include "trainer/failure.hpp"
+#include "trainer/output/locked_file.hpp"
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -44,45 +44,49 @@ private:
 };
 
 /// @returns 0, or the system's error code.
-int write_and_flush(const path& file, std::string_view content) {
-  descriptor out{
-      ::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)};
-  if (out.number() < 0)
+int write_and_flush(int file, std::string_view content) {
+  // What is there was left by a process that was killed.
+  if (::ftruncate(file, 0) != 0)
     return errno;
   while (!content.empty()) {
-    auto n = ::write(out.number(), content.data(), content.size());
+    auto n = ::write(file, content.data(), content.size());
     if (n < 0 && errno == EINTR)
       continue;
     if (n < 0)
       return errno;
     content.remove_prefix(static_cast<std::size_t>(n));
   }
-  return ::fsync(out.number()) == 0 ? 0 : errno;
-}
-
-/// The rename itself reaches the disk only with its folder. File systems that
-/// cannot flush a folder say EINVAL.
-void flush_folder(const path& folder) {
-  descriptor in{::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
-  if (in.number() < 0 || (::fsync(in.number()) != 0 && errno != EINVAL))
-    fail(folder, "cannot be flushed", errno);
+  return ::fsync(file) == 0 ? 0 : errno;
 }
 
 } // namespace
 
 void write_atomically(const path& file, std::string_view content) {
+  auto folder = file.has_parent_path() ? file.parent_path() : path{"."};
+  // The rename reaches the disk only with its folder: one that could not be
+  // flushed is refused before anything has changed.
+  descriptor in{::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+  if (in.number() < 0)
+    fail(file, "cannot be written", errno);
   auto temporary = file;
   temporary += ".tmp";
-  if (auto code = write_and_flush(temporary, content); code != 0) {
+  // One name for all, so that processes that are killed leave one file at most;
+  // the lock keeps a second writer off it until it has its new name.
+  locked_file out{temporary, if_locked::wait};
+  auto code =
+      out.code() != 0 ? out.code() : write_and_flush(out.number(), content);
+  if (out.code() == 0 && code != 0)
     ::unlink(temporary.c_str());
+  if (code != 0)
     fail(file, "cannot be written", code);
-  }
   if (::rename(temporary.c_str(), file.c_str()) != 0) {
-    auto code = errno;
+    code = errno;
     ::unlink(temporary.c_str());
     fail(file, "cannot be replaced", code);
   }
-  flush_folder(file.has_parent_path() ? file.parent_path() : path{"."});
+  // File systems that cannot flush a folder say EINVAL.
+  if (::fsync(in.number()) != 0 && errno != EINVAL)
+    fail(folder, "cannot be flushed", errno);
 }
 
 std::string read_whole(const path& file) {
@@ -112,6 +116,8 @@ void require_writable_folder(const path& folder) {
     fail(folder, "cannot be used", ENOTDIR);
   if (::access(folder.c_str(), W_OK | X_OK) != 0)
     fail(folder, "cannot be written to", errno);
+  if (::access(folder.c_str(), R_OK) != 0)
+    fail(folder, "cannot be read, and so not flushed", errno);
 }
 
 } // namespace syncnorm::train

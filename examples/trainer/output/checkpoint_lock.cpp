@@ -1,0 +1,29 @@
+#include "trainer/output/checkpoint_lock.hpp"
+
+#include "trainer/failure.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace syncnorm::train {
+
+checkpoint_lock::checkpoint_lock(const std::filesystem::path& folder)
+    : path_{folder / "checkpoint.lock"},
+      file_{path_, if_locked::give_up} {
+  if (file_.code() == EWOULDBLOCK)
+    throw failure{fmt::format("{}: another run writes its checkpoint here",
+                              folder.string())};
+  if (file_.code() != 0)
+    throw failure{fmt::format("{}: cannot be locked: {}", path_.string(),
+                              std::strerror(file_.code()))};
+}
+
+checkpoint_lock::~checkpoint_lock() {
+  // While it is still locked: nobody else can have it.
+  ::unlink(path_.c_str());
+}
+
+} // namespace syncnorm::train

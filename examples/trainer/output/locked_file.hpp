@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+namespace syncnorm::train {
+
+/// Whether `path` names the file that is open under that number.
+[[nodiscard]] bool is_open_as(int number, const std::filesystem::path& path);
+
+/// What to do if another one has the lock.
+enum class if_locked : std::uint8_t { wait = 0, give_up = 1 };
+
+/// A file, made if it is not there, that one at a time has open under its name,
+/// of all who open it in this way. The lock ends with the object, and with the
+/// process however that ends: what one that was killed has left is used again.
+/// Where the file system has no locks, everybody has it.
+class locked_file {
+public:
+  locked_file(const std::filesystem::path& path, if_locked then);
+
+  locked_file(const locked_file&) = delete;
+  locked_file& operator=(const locked_file&) = delete;
+
+  ~locked_file();
+
+  /// 0, or the system's error code: `EWOULDBLOCK` if another one has the lock.
+  [[nodiscard]] int code() const noexcept {
+    return code_;
+  }
+
+  /// The descriptor, if there was no error.
+  [[nodiscard]] int number() const noexcept {
+    return number_;
+  }
+
+private:
+  void close() noexcept;
+
+  int number_ = -1;
+  int code_ = 0;
+};
+
+} // namespace syncnorm::train
