@@ -180,6 +180,15 @@ int status_of(F f) {
   }
 }
 
+/// As `status`, but not 0 if something that was printed is lost.
+int status_of_output(int status) {
+  auto is_lost = std::fflush(stdout) != 0 || std::ferror(stdout) != 0;
+  if (!is_lost || status != 0)
+    return status;
+  fmt::print(stderr, "syncnorm-train: standard output: cannot be written\n");
+  return 1;
+}
+
 void run(int argc, char** argv) {
   detail::init_types<caf::id_block::syncnorm, caf::id_block::syncnorm_train>();
   config configuration;
@@ -188,15 +197,14 @@ void run(int argc, char** argv) {
     return;
   caf::actor_system system{configuration};
   auto is_worker = !options->join.empty();
-  auto status = status_of([&] {
+  auto status = status_of_output(status_of([&] {
     if (is_worker)
       join_run(system, *options);
     else if (options->eval.empty())
       train_model(system, *options);
     else
       evaluate_model(system, *options);
-  });
-  std::fflush(stdout);
+  }));
   // A replica may be waiting for a process that is not there any more, or not
   // come back at all. All files are closed.
   if (is_worker || status != 0)
@@ -207,5 +215,5 @@ void run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   keep_freed_memory();
-  return status_of([&] { run(argc, argv); });
+  return status_of_output(status_of([&] { run(argc, argv); }));
 }

@@ -10,7 +10,9 @@
 #include "trainer/scratch_folder.hpp"
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
 #include <pty.h>
+#include <sys/inotify.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -103,6 +105,11 @@ TEST_CASE("an event has the bytes that TensorBoard's own writer gives it") {
                             "brain.Event:2",
                             24};
   CHECK(version_event(1.5) == version);
+  // Event(wall_time=1.5, step=300, session_log=SessionLog(status=START))
+  const std::string session{"\x09\x00\x00\x00\x00\x00\x00\xf8\x3f\x10\xac\x02"
+                            "\x3a\x02\x08\x01",
+                            16};
+  CHECK(session_event(1.5, 300) == session);
 }
 
 TEST_CASE("a record is framed by its length and two masked "
@@ -145,6 +152,15 @@ std::vector<std::string> records_of(const std::string& file) {
   return result;
 }
 
+std::filesystem::path only_event_file(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> files;
+  for (const auto& x : std::filesystem::directory_iterator{folder})
+    if (x.path().filename().string().starts_with("events.out.tfevents."))
+      files.push_back(x.path());
+  REQUIRE(files.size() == 1);
+  return files[0];
+}
+
 } // namespace
 
 TEST_CASE("a run's folder of logs gets an event file, with what each step and "
@@ -159,12 +175,7 @@ TEST_CASE("a run's folder of logs gets an event file, with what each step and "
     run.add(epoch_row(1, 2));
     CHECK(run.finish() == folder / "new" / "log" / "chart.svg");
   }
-  std::vector<std::filesystem::path> files;
-  for (const auto& x : std::filesystem::directory_iterator{options.logdir})
-    if (x.path().filename().string().starts_with("events.out.tfevents."))
-      files.push_back(x.path());
-  REQUIRE(files.size() == 1);
-  auto records = records_of(read_text(files[0]));
+  auto records = records_of(read_text(only_event_file(options.logdir)));
   const std::vector<std::pair<std::uint64_t, std::string>> expected{
       {1, "loss/training"},      {1, "learning_rate"},
       {2, "loss/training"},      {2, "learning_rate"},
@@ -179,6 +190,20 @@ TEST_CASE("a run's folder of logs gets an event file, with what each step and "
     CHECK(number_at(record, 10, 1) == step);
     CHECK(contains(record, tag));
   }
+}
+
+TEST_CASE("the event file of a run that goes on says from which step on what "
+          "others say does not count") {
+  scratch_folder folder;
+  settings options;
+  options.logdir = folder.path().string();
+  options.resume = true;
+  report{options, 3};
+  auto records = records_of(read_text(only_event_file(folder.path())));
+  REQUIRE(records.size() == 2);
+  CHECK(contains(records[0], "brain.Event:2"));
+  // After a double of time and its key.
+  CHECK(records[1].substr(9) == "\x10\x04\x3a\x02\x08\x01");
 }
 
 TEST_CASE("a row of metrics comes back with the same bits") {
@@ -223,6 +248,104 @@ TEST_CASE("a resumed run keeps the rows up to its checkpoint, "
   auto rows = read_metrics(options.metrics);
   REQUIRE(rows.size() == 4);
   CHECK(rows.back().step == 4);
+}
+
+namespace {
+
+/// While it lives, what the test prints goes to a file.
+class printing_to {
+public:
+  explicit printing_to(const std::filesystem::path& file)
+      : before_{::dup(STDOUT_FILENO)} {
+    std::fflush(stdout);
+    auto out = ::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    ::dup2(out, STDOUT_FILENO);
+    ::close(out);
+  }
+
+  printing_to(const printing_to&) = delete;
+  printing_to& operator=(const printing_to&) = delete;
+
+  ~printing_to() {
+    ::dup2(before_, STDOUT_FILENO);
+    ::close(before_);
+  }
+
+private:
+  int before_;
+};
+
+/// What a run says that is to write metrics there.
+std::string report_to(const std::filesystem::path& file) {
+  settings options;
+  options.metrics = file;
+  return message_of([&] {
+    report run{options, 0};
+    run.add(step_row(1));
+    run.finish();
+  });
+}
+
+} // namespace
+
+TEST_CASE("a link to a file of metrics stays one, and the file, or the one to "
+          "be, gets the rows and the chart beside it") {
+  scratch_folder folder;
+  std::filesystem::create_directory(folder / "real");
+  write_text(folder / "real" / "m.csv", "of before");
+  for (const auto* name : {"m.csv", "new.csv"}) {
+    auto link = folder / name;
+    auto target = folder / "real" / name;
+    std::filesystem::create_symlink(std::filesystem::path{"real"} / name, link);
+    CHECK(report_to(link) == "nothing was thrown");
+    CHECK(std::filesystem::is_symlink(link));
+    CHECK(read_metrics(target).size() == 1);
+  }
+  CHECK(std::filesystem::exists(folder / "real" / "m.svg"));
+  CHECK_FALSE(std::filesystem::exists(folder / "m.svg"));
+}
+
+TEST_CASE("metrics do not replace the file that the program prints to, by "
+          "whatever name") {
+  scratch_folder folder;
+  auto link = folder / "link";
+  std::filesystem::create_symlink("/proc/self/fd/1", link);
+  std::vector<std::string> said;
+  {
+    printing_to there{folder / "out"};
+    for (const auto& name : {link, folder / "out"})
+      said.push_back(report_to(name));
+  }
+  for (const auto& text : said)
+    CHECK(contains(text, "--metrics: expected a file of its own, found "));
+  CHECK(std::filesystem::is_symlink(link));
+  CHECK(read_text(folder / "out").empty());
+}
+
+TEST_CASE("metrics under a chart's name are refused") {
+  scratch_folder folder;
+  CHECK(contains(report_to(folder / "m.svg"),
+                 "--metrics: expected another name than that of the chart"));
+  CHECK_FALSE(std::filesystem::exists(folder / "m.svg"));
+}
+
+TEST_CASE(
+    "a pipe is not closed before it has all metrics: its reader would take "
+    "that for the end") {
+  scratch_folder folder;
+  auto pipe = folder / "pipe";
+  REQUIRE(::mkfifo(pipe.c_str(), 0666) == 0);
+  auto reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
+  auto watch = ::inotify_init1(IN_NONBLOCK);
+  REQUIRE(::inotify_add_watch(watch, pipe.c_str(), IN_CLOSE_WRITE) >= 0);
+  metrics_file file{pipe, {step_row(1)}};
+  file.add(step_row(2));
+  std::string text(4096, ' ');
+  CHECK(::read(watch, text.data(), text.size()) == -1);
+  auto n = ::read(reader, text.data(), text.size());
+  CHECK(count(text.substr(0, static_cast<std::size_t>(n)), "\n") == 3);
+  ::close(watch);
+  ::close(reader);
 }
 
 TEST_CASE("a file is replaced whole, or kept when the disk is full") {

@@ -304,6 +304,23 @@ TEST_CASE(
   CHECK_FALSE(std::filesystem::exists(folder / "checkpoint.lock"));
 }
 
+TEST_CASE("what is printed and lost is an error") {
+  scratch_folder folder;
+  REQUIRE(train({"--devices=cpu", "--model=mlp", "--epochs=1",
+                 "--checkpoint=" + folder.path().string()})
+              .status
+          == 0);
+  for (const auto* options : {"--eval=\"$1\"/checkpoint.pt", "--help",
+                              "--devices=cpu --model=mlp --epochs=1"}) {
+    CAPTURE(options);
+    auto result = run_script(
+        std::string{"exec \"$0\" "} + options + " > /dev/full", folder);
+    CHECK(result.status == 1);
+    CHECK(result.output
+          == "syncnorm-train: standard output: cannot be written\n");
+  }
+}
+
 TEST_CASE("without a device list there is a replica for each core that the "
           "process may use") {
   auto cores = usable_cores();

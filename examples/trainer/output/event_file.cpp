@@ -98,9 +98,24 @@ std::string version_event(double wall_time) {
   return event;
 }
 
-event_file::event_file(const std::filesystem::path& folder)
+std::string session_event(double wall_time, std::int64_t step) {
+  std::string session;
+  put_key(session, 1, wire::varint);
+  put_varint(session, 1);
+  std::string event;
+  put_double(event, 1, wall_time);
+  put_key(event, 2, wire::varint);
+  put_varint(event, static_cast<std::uint64_t>(step));
+  put_bytes(event, 7, session);
+  return event;
+}
+
+event_file::event_file(const std::filesystem::path& folder,
+                       std::optional<std::int64_t> resumed)
     : file_{new_file(folder), false} {
   file_.append(tf_record(version_event(unix_time())));
+  if (resumed)
+    file_.append(tf_record(session_event(unix_time(), *resumed)));
   file_.flush();
 }
 

@@ -40,23 +40,24 @@ bool read(std::string_view& line, std::optional<double>& x) {
   return read(line, x.emplace());
 }
 
-/// With what it was written before, in one go: nothing is lost if the disk is
+/// With what was written before, in one go: nothing is lost if the disk is
 /// full.
-std::filesystem::path rewrite(const std::filesystem::path& path,
-                              const std::vector<metrics_row>& rows) {
+growing_file rewrite(const std::filesystem::path& path,
+                     const std::vector<metrics_row>& rows) {
   auto text = fmt::format("{}\n", metrics_header);
   for (const auto& row : rows)
     text += to_csv(row) + '\n';
-  // A device or a pipe cannot be replaced, and needs not be.
-  if (std::filesystem::exists(path)
-      && !std::filesystem::is_regular_file(path)) {
-    growing_file file{path, false};
-    file.append(text);
-    file.flush();
-  } else {
+  // A device or a pipe cannot be replaced, and a link that leads to nothing yet
+  // is to stay. Whoever reads a pipe sees its end when it is closed.
+  if (std::filesystem::is_regular_file(path)
+      || !std::filesystem::exists(std::filesystem::symlink_status(path))) {
     write_atomically(path, text);
+    return {path, true};
   }
-  return path;
+  growing_file file{path, false};
+  file.append(text);
+  file.flush();
+  return file;
 }
 
 } // namespace
@@ -103,7 +104,7 @@ std::vector<metrics_row> read_metrics(const std::filesystem::path& path) {
 
 metrics_file::metrics_file(const std::filesystem::path& path,
                            const std::vector<metrics_row>& rows)
-    : file_{rewrite(path, rows), true} {}
+    : file_{rewrite(path, rows)} {}
 
 void metrics_file::add(const metrics_row& row) {
   file_.append(to_csv(row) + '\n');

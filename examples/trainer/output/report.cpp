@@ -1,11 +1,25 @@
 #include "trainer/output/report.hpp"
 
+#include "trainer/failure.hpp"
 #include "trainer/output/atomic_file.hpp"
 #include "trainer/output/chart.hpp"
+#include "trainer/output/output_file.hpp"
+
+#include <fmt/format.h>
 
 namespace syncnorm::train {
 
 namespace {
+
+/// Empty without `--metrics`.
+std::filesystem::path metrics_path(const settings& options) {
+  auto path = output_file("--metrics", options.metrics);
+  if (path.extension() == ".svg")
+    throw failure{fmt::format("--metrics: expected another name than that of "
+                              "the chart beside it, found {}",
+                              path.string())};
+  return path;
+}
 
 std::vector<metrics_row> rows_to_keep(const settings& options,
                                       std::uint64_t step) {
@@ -41,14 +55,17 @@ chart_panel accuracy_panel(const std::vector<metrics_row>& rows) {
 } // namespace
 
 report::report(const settings& options, std::uint64_t step)
-    : metrics_path_{options.metrics},
+    : metrics_path_{metrics_path(options)},
       log_folder_{options.logdir},
       rows_{rows_to_keep(options, step)} {
   if (!metrics_path_.empty())
     metrics_.emplace(metrics_path_, rows_);
   if (!log_folder_.empty()) {
     require_writable_folder(log_folder_);
-    events_.emplace(log_folder_);
+    std::optional<std::int64_t> resumed;
+    if (options.resume)
+      resumed = static_cast<std::int64_t>(step + 1);
+    events_.emplace(log_folder_, resumed);
   }
 }
 

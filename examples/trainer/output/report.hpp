@@ -19,7 +19,8 @@ public:
   /// Opens the files.
   /// @param step the step that the run goes on from; rows of an earlier run up
   ///             to there are kept with `--resume`.
-  /// @throws failure that names the file.
+  /// @throws failure that names the file, or `--metrics` if it is a file that
+  ///         the program prints to or has a chart's name.
   report(const settings& options, std::uint64_t step);
 
   /// Adds a step or an epoch.
@@ -27,7 +28,8 @@ public:
   void add(const metrics_row& row);
 
   /// Draws the chart, loss and accuracy over the steps and epochs, beside the
-  /// metrics (the file's name with .svg) or in the log folder (chart.svg).
+  /// metrics (the file's name with .svg; beside the file itself if a link leads
+  /// to it) or in the log folder (chart.svg).
   /// @returns where; nothing if there is neither.
   /// @throws failure that names the file.
   std::optional<std::filesystem::path> finish();
@@ -35,7 +37,7 @@ public:
 private:
   [[nodiscard]] std::optional<std::filesystem::path> chart_path() const;
 
-  std::string metrics_path_;
+  std::filesystem::path metrics_path_;
   std::string log_folder_;
   std::vector<metrics_row> rows_;
   std::optional<metrics_file> metrics_;
