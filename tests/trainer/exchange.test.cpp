@@ -316,6 +316,23 @@ TEST_CASE("a state of another run is refused by the first difference") {
         == "file: of another run: expected precision=f64, found precision=f32");
 }
 
+TEST_CASE("a state of other data is refused, and one of an older version by "
+          "what that did not record") {
+  auto found = some_run_state();
+  auto expected = found;
+  expected.fingerprint = std::uint64_t{5} << 32 | 77;
+  auto refusal = [&] {
+    return message_of([&] { require_same_run(found, expected, "file"); });
+  };
+  CHECK(refusal()
+        == "file: of an older version, which did not record the held-out "
+           "images: expected data=21474836557, found data=77");
+  found.fingerprint = std::uint64_t{6} << 32 | 77;
+  CHECK(refusal()
+        == "file: of another run: expected data=21474836557, found "
+           "data=25769803853");
+}
+
 TEST_CASE("replicas with different weights are an error that names one") {
   fake_group fakes;
   fakes.add(1);

@@ -1,5 +1,6 @@
 // Runs of several processes on this machine.
 
+#include "trainer/other_digits.hpp"
 #include "trainer/run_processes.hpp"
 #include "trainer/stranger.hpp"
 
@@ -78,6 +79,10 @@ TEST_CASE(
   refused({"--precision=f64"}, "expected precision=f32, found precision=f64");
   refused({"--model=cnn"}, "expected model=mlp, found model=cnn; expected "
                            "fingerprint of the model=");
+  scratch_folder folder;
+  make_other_digits(folder / "data");
+  refused({"--data=" + (folder / "data").string()},
+          "expected data=1437 + 360 images of 1 x 8 x 8, ");
   auto good = join(first.where, options);
   require_good_end(*first.process);
   require_good_end(*good);

@@ -2,6 +2,7 @@
 #include "trainer/run/this_machine.hpp"
 
 #include "trainer/child_process.hpp"
+#include "trainer/other_digits.hpp"
 #include "trainer/scratch_folder.hpp"
 
 #include "syncnorm/detail/caf/line.hpp"
@@ -426,6 +427,10 @@ TEST_CASE("a checkpoint of another model, or one that would be lost, is "
           "checkpoint.pt: of another run: expected model=cnn, found model=mlp");
   refuses({checkpoint, "--resume", "--model=mlp", "--seed=2"},
           "expected seed=2, found seed=1");
+  make_other_digits(folder / "data");
+  refuses({checkpoint, "--resume", "--model=mlp",
+           "--data=" + (folder / "data").string()},
+          "checkpoint.pt: of another run: expected data=");
 }
 
 TEST_CASE("the bundled digits reach 96.5 % in 15 epochs, mean of three seeds") {

@@ -72,10 +72,13 @@ void measure_channels(dataset& data) {
   }
 }
 
-std::uint32_t fingerprint_of(const labelled_images& images) {
+std::uint64_t checksum_of(const labelled_images& images) {
   auto sum = crc32_z(0, images.pixels.data(), images.pixels.size());
-  sum = crc32_z(sum, images.labels.data(), images.labels.size());
-  return static_cast<std::uint32_t>(sum);
+  return crc32_z(sum, images.labels.data(), images.labels.size());
+}
+
+std::uint64_t fingerprint_of(const dataset& data) {
+  return checksum_of(data.held_out) << 32 | checksum_of(data.training);
 }
 
 } // namespace
@@ -94,7 +97,7 @@ dataset_ptr make_dataset(labelled_images training, labelled_images held_out) {
   auto result = std::make_shared<dataset>();
   result->training = std::move(training);
   result->held_out = std::move(held_out);
-  result->fingerprint = fingerprint_of(result->training);
+  result->fingerprint = fingerprint_of(*result);
   measure_channels(*result);
   return result;
 }

@@ -52,8 +52,9 @@ struct dataset {
   /// pixels are equal. Images are shifted and scaled by them.
   std::vector<double> mean;
   std::vector<double> deviation;
-  /// Checksum (CRC-32) of the training part: tells data sets apart.
-  std::uint32_t fingerprint = 0;
+  /// Tells data sets apart: a checksum (CRC-32) of the training part in the
+  /// lower half, one of the held-out part in the upper half.
+  std::uint64_t fingerprint = 0;
 };
 
 using dataset_ptr = std::shared_ptr<const dataset>;

@@ -36,7 +36,7 @@ std::string run_identity(const settings& options, const dataset& data,
   add("precision", to_string(options.precision));
   add("fingerprint of the model", fmt::format("{:016x}", model));
   add("data",
-      fmt::format("{} + {} images of {} x {} x {}, {:08x}",
+      fmt::format("{} + {} images of {} x {} x {}, {:016x}",
                   data.training.size(), data.held_out.size(), shape.channels,
                   shape.height, shape.width, data.fingerprint));
   add("batch", options.batch);

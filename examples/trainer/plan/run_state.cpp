@@ -88,6 +88,13 @@ run_state parse_state(const std::string& text, const std::string& file) {
 
 void require_same_run(const run_state& found, const run_state& expected,
                       const std::string& file) {
+  // As a fingerprint was of the training part alone.
+  if (found.fingerprint == (expected.fingerprint & 0xffffffffU)
+      && found.fingerprint != expected.fingerprint)
+    throw failure{fmt::format(
+        "{}: of an older version, which did not record the held-out images: "
+        "expected data={}, found data={}",
+        file, expected.fingerprint, found.fingerprint)};
   // Walks both at once: one as text, in the same order.
   auto rest = to_text(found);
   for_each_identity(expected, [&](const char* name, const auto& value) {
