@@ -137,3 +137,27 @@ TEST_CASE("a model in float64 takes a state in float64 alone") {
   state.statistics = flat_array{std::vector(2, 1.0)};
   require_fit(state, layout);
 }
+
+TEST_CASE(
+    "what is not finite in a model's state is found, wherever it is and in "
+    "either type") {
+  CHECK(find_not_finite(some_state()).empty());
+  auto found = [](auto change) {
+    auto state = some_state();
+    change(state);
+    return find_not_finite(state);
+  };
+  auto nan = std::numeric_limits<double>::quiet_NaN();
+  auto infinity = -std::numeric_limits<float>::infinity();
+  CHECK(found([&](auto& x) {
+          x.weights = flat_array{std::vector{1.0, nan}};
+        })
+        == "weights");
+  CHECK(found([&](auto& x) {
+          x.velocity = flat_array{std::vector{infinity, 1.0F}};
+        })
+        == "velocities");
+  CHECK(
+      found([&](auto& x) { x.statistics = flat_array{std::vector{infinity}}; })
+      == "statistics");
+}

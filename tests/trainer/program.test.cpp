@@ -233,6 +233,32 @@ TEST_CASE(
   CHECK(train({"--eval=" + (folder / "checkpoint.pt").string()}).status == 0);
 }
 
+TEST_CASE(
+    "weights, or a held-out loss, that are not finite stop the run before "
+    "they are saved, and the line says of which step the checkpoint is") {
+  auto stops = [](arguments options, const std::string& text) {
+    scratch_folder folder;
+    auto file = (folder / "checkpoint.pt").string();
+    options.push_back("--checkpoint=" + folder.path().string());
+    options.push_back("--metrics=" + (folder / "m.csv").string());
+    auto result = train(std::move(options));
+    CAPTURE(result.output);
+    CHECK(result.status == 1);
+    auto line = line_after(result.output, "syncnorm-train: ");
+    CHECK(contains(line, text));
+    CHECK(line.ends_with("; the checkpoint before it is " + file
+                         + ", of step 0"));
+    CHECK_FALSE(contains(read_text(folder / "m.csv"), "nan"));
+    auto eval = train({"--eval=" + file});
+    CHECK(eval.status == 0);
+    CHECK_FALSE(contains(eval.output, "nan"));
+  };
+  stops({"--devices=cpu", "--epochs=1", "--batch=1437", "--lr=1e38"},
+        "epoch 1: the held-out loss is not finite");
+  stops({"--devices=cpu", "--epochs=1", "--every=1", "--lr=1e300"},
+        "step 1: some of the weights are not finite, and none are saved");
+}
+
 namespace {
 
 /// A script, to which the program is `$0` and a folder `$1`.
@@ -284,6 +310,30 @@ TEST_CASE("a checkpoint greater than files may be is one line, not a signal") {
   CHECK(contains(line_after(result.output, "syncnorm-train: "),
                  "checkpoint.pt: cannot be written: File too large"));
   CHECK(std::filesystem::is_empty(folder.path()));
+}
+
+TEST_CASE("metrics greater than files may be end the run with a checkpoint of "
+          "its last step") {
+  scratch_folder folder;
+  // 200 KiB: more than a checkpoint has, and than the metrics of four epochs.
+  auto result = run_script("ulimit -f 400; exec \"$0\" --devices=cpu "
+                           "--model=mlp --batch=2 --epochs=9999 "
+                           "--checkpoint=\"$1\" --metrics=\"$1\"/m.csv",
+                           folder);
+  CAPTURE(result.output);
+  CHECK(result.status == 1);
+  auto line = line_after(result.output, "syncnorm-train: ");
+  CHECK(contains(line, "m.csv: cannot be written: File too large; stopped"));
+  CHECK(contains(line, "; go on with --resume from "));
+  auto rows = read_metrics(folder / "m.csv");
+  REQUIRE_FALSE(rows.empty());
+  auto stopped = step_after(line, "stopped after step ");
+  REQUIRE(stopped >= static_cast<int>(rows.back().step));
+  child_process again{
+      command({"--devices=cpu", "--model=mlp", "--batch=2", "--epochs=9999",
+               "--resume", "--checkpoint=" + folder.path().string()})};
+  REQUIRE(again.wait_for("resumed after step " + std::to_string(stopped)));
+  CHECK(again.kill(SIGINT) == 0);
 }
 
 TEST_CASE(

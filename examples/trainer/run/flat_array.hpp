@@ -35,6 +35,19 @@ struct flat_array {
   }
 };
 
+/// Whether none of `values` is infinite or not a number.
+template <class T>
+[[nodiscard]] bool all_finite(const shared_array<T>& values) {
+  T witness = 0;
+  for (auto x : values)
+    witness += 0 * x;
+  return witness == 0;
+}
+
+[[nodiscard]] inline bool all_finite(const flat_array& x) {
+  return all_finite(x.f32) && all_finite(x.f64);
+}
+
 template <class Inspector>
 auto inspect(Inspector& f, flat_array& x) {
   return detail::inspect_object(f, x, "syncnorm::train::flat_array",

@@ -51,4 +51,12 @@ void require_fit(const model_state& state, const model_layout& layout) {
                                 count)};
 }
 
+std::string_view find_not_finite(const model_state& state) {
+  if (!all_finite(state.weights))
+    return "weights";
+  if (!all_finite(state.velocity))
+    return "velocities";
+  return all_finite(state.statistics) ? "" : "statistics";
+}
+
 } // namespace syncnorm::train

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -89,5 +90,9 @@ struct model_layout {
 /// @throws failure with what was expected and found if `state` is of another
 ///         model than `layout`, in another type or of other sizes.
 void require_fit(const model_state& state, const model_layout& layout);
+
+/// Returns `"weights"`, `"velocities"` or `"statistics"`, the first of which
+/// some are not finite; empty if all are.
+[[nodiscard]] std::string_view find_not_finite(const model_state& state);
 
 } // namespace syncnorm::train

@@ -42,17 +42,8 @@ double thread_seconds() {
          + 1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-template <class T>
-bool all_finite(const shared_array<T>& values) {
-  T witness = 0;
-  for (auto x : values)
-    witness += 0 * x;
-  return witness == 0;
-}
-
 bool is_finite(const gradient_part& part) {
-  return std::isfinite(part.loss) && all_finite(part.gradient.f32)
-         && all_finite(part.gradient.f64);
+  return std::isfinite(part.loss) && all_finite(part.gradient);
 }
 
 /// A replica's place among the others.

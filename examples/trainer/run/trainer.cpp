@@ -4,6 +4,7 @@
 #include "trainer/model/archive.hpp"
 #include "trainer/output/atomic_file.hpp"
 #include "trainer/run/error_text.hpp"
+#include "trainer/run/model_state.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -71,6 +72,7 @@ trainer::trainer(const settings& options, const dataset& data, fleet& processes,
   report_.emplace(options, found ? found->step : 0);
   if (found) {
     state_ = *found;
+    saved_step_ = found->step;
     auto file = checkpoint_file(options);
     replicas_.assume(
         unpack(read_whole(file), file, options, data.training.shape));
@@ -93,6 +95,8 @@ std::string trainer::run() {
     // The replicas are in the next step already.
     if (replicas_.has_begun())
       continue;
+    if (!report_failure_.empty())
+      give_up(report_failure_);
     if (stopping_ || is_checkpoint_due(state_.step, state_.position == 0))
       save();
     if (stopping_ && state_.epoch < options_.epochs)
@@ -165,10 +169,7 @@ void trainer::give_up(const std::string& why) {
   try {
     save();
   } catch (const std::exception& x) {
-    throw failure{fmt::format("{}, which is not saved: {}; the checkpoint "
-                              "before it is {}",
-                              text, first_line(x.what()),
-                              checkpoint_file(options_))};
+    throw failure{fmt::format("{}, which is not saved: {}", text, x.what())};
   }
   throw failure{fmt::format("{}; go on with --resume from {}", text,
                             checkpoint_file(options_))};
@@ -202,7 +203,8 @@ step_plan trainer::next_step() const {
 
 bool trainer::must_pause_after(const step_plan& plan) const {
   auto epoch_ended = plan.end == data_.training.size();
-  return stopping_ || epoch_ended || processes_.has_changed()
+  return stopping_ || !report_failure_.empty() || epoch_ended
+         || processes_.has_changed()
          || is_checkpoint_due(plan.step, epoch_ended);
 }
 
@@ -263,8 +265,19 @@ void trainer::account(const step_plan& plan,
   state_.loss += row.loss * static_cast<double>(row.samples);
   state_.seconds += row.seconds;
   state_.waiting += row.waiting * row.seconds;
-  report_->add(row);
+  record(row);
   display_.show(progress());
+}
+
+void trainer::record(const metrics_row& row) {
+  if (!report_failure_.empty())
+    return;
+  try {
+    report_->add(row);
+  } catch (const std::exception& x) {
+    // The replicas may be in the next step: `run` ends the training after it.
+    report_failure_ = first_line(x.what());
+  }
 }
 
 void trainer::check_finite(const std::vector<step_report>& reports) const {
@@ -283,11 +296,7 @@ void trainer::check_finite(const std::vector<step_report>& reports) const {
       "step {}: the loss or the gradient of replica{} {} is not finite (loss "
       "{}){}",
       state_.step + 1, bad.size() == 1 ? "" : "s", fmt::join(bad, ", "),
-      reports[0].loss,
-      options_.checkpoint.empty()
-          ? std::string{}
-          : fmt::format("; the last good weights are in {}",
-                        checkpoint_file(options_)))};
+      reports[0].loss, checkpoint_before())};
 }
 
 progress_state trainer::progress() const {
@@ -315,6 +324,10 @@ void trainer::finish_epoch() {
   replicas_.require_same_weights();
   auto result = evaluate();
   auto count = static_cast<double>(result.samples);
+  if (!std::isfinite(result.loss))
+    throw failure{fmt::format(
+        "epoch {}: the held-out loss is not finite ({}){}", state_.epoch + 1,
+        result.loss / count, checkpoint_before())};
   auto now = progress();
   metrics_row row;
   row.epoch = state_.epoch + 1;
@@ -326,7 +339,7 @@ void trainer::finish_epoch() {
   row.held_out_accuracy = static_cast<double>(result.correct) / count;
   row.seconds = now.seconds;
   row.waiting = now.waiting;
-  report_->add(row);
+  record(row);
   display_.finish(now, row);
   state_.epoch += 1;
   state_.position = 0;
@@ -342,10 +355,32 @@ bool trainer::is_checkpoint_due(std::size_t step, bool epoch_ended) const {
 }
 
 void trainer::save() {
-  if (!options_.checkpoint.empty())
-    write_atomically(checkpoint_file(options_),
-                     pack(replicas_.state(), to_text(state_), options_,
-                          data_.training.shape));
+  if (options_.checkpoint.empty())
+    return;
+  try {
+    write_checkpoint();
+  } catch (const std::exception& x) {
+    throw failure{first_line(x.what()) + checkpoint_before()};
+  }
+  saved_step_ = state_.step;
+}
+
+void trainer::write_checkpoint() {
+  auto state = replicas_.state();
+  if (auto what = find_not_finite(state); !what.empty())
+    throw failure{fmt::format("step {}: some of the {} are not finite, and "
+                              "none are saved",
+                              state_.step, what)};
+  write_atomically(
+      checkpoint_file(options_),
+      pack(state, to_text(state_), options_, data_.training.shape));
+}
+
+std::string trainer::checkpoint_before() const {
+  return saved_step_
+             ? fmt::format("; the checkpoint before it is {}, of step {}",
+                           checkpoint_file(options_), *saved_step_)
+             : std::string{};
 }
 
 std::string trainer::conclude() {

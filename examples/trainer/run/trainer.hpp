@@ -9,6 +9,7 @@
 #include "trainer/run/fleet.hpp"
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -36,9 +37,9 @@ public:
   /// Trains until the last epoch or until it is stopped.
   /// @returns the last line for the user.
   /// @throws failure with one line that names what went wrong. The last
-  ///         checkpoint is as it was; if a process was lost or a replica
-  ///         failed, there is one of the last whole step, or the line says why
-  ///         not.
+  ///         checkpoint is as it was; if a process was lost, a replica failed
+  ///         or the report cannot be written, there is one of the last whole
+  ///         step, or the line says why not.
   std::string run();
 
 private:
@@ -55,7 +56,12 @@ private:
   void lose(const std::vector<std::string>& news, const std::string& why);
   [[noreturn]] void give_up(const std::string& why);
   void finish_epoch();
+  /// Adds to the report, as long as that can be written.
+  void record(const metrics_row& row);
   void save();
+  void write_checkpoint();
+  /// "; the checkpoint before it is FILE, of step 7"; empty without one.
+  [[nodiscard]] std::string checkpoint_before() const;
   void check_finite(const std::vector<step_report>& reports) const;
   [[nodiscard]] evaluation evaluate();
   [[nodiscard]] bool is_checkpoint_due(std::size_t step,
@@ -76,6 +82,10 @@ private:
   epoch_plan plan_;
   run_state state_;
   std::optional<report> report_;
+  /// Why the report cannot be written; empty if it can.
+  std::string report_failure_;
+  /// The step of the checkpoint that is there.
+  std::optional<std::uint64_t> saved_step_;
   /// Whether the replicas take part in the same rounds.
   bool assembled_ = false;
   /// Whether `stop` has said so.
