@@ -31,17 +31,13 @@ namespace {
 using namespace syncnorm;
 using namespace syncnorm::train;
 
-/// What a launcher started takes its own GPU, or one core: the others are for
-/// the processes beside it.
 std::vector<device> devices_of(const settings& options) {
   if (!options.devices.empty())
     return parse_devices(options.devices);
   auto gpus = engine::count_gpus();
   if (options.local_rank < 0)
     return default_devices(gpus, usable_cores().size());
-  if (gpus == 0)
-    return parse_devices("cpu");
-  return parse_devices(fmt::format("cuda:{}", options.local_rank));
+  return {launched_device(gpus, options.local_rank)};
 }
 
 void require_enough_samples(const settings& options, std::size_t replicas) {

@@ -127,6 +127,17 @@ TEST_CASE("without a device list every GPU is used, else up to four cores") {
   CHECK(list_devices(default_devices(0, 0)) == "cpu:0");
 }
 
+TEST_CASE("what a launcher starts takes the GPU of its number, the only one "
+          "that it sees, or one core") {
+  auto of = [](std::size_t gpus, std::int64_t number) {
+    return list_devices({launched_device(gpus, number)});
+  };
+  CHECK(of(4, 2) == "cuda:2");
+  CHECK(of(1, 0) == "cuda:0");
+  CHECK(of(1, 3) == "cuda:0");
+  CHECK(of(0, 3) == "cpu:0");
+}
+
 TEST_CASE("as many replicas as cores have a core each; fewer or more have the "
           "system choose") {
   using cores = std::vector<int>;

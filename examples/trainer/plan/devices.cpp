@@ -75,6 +75,13 @@ std::vector<device> default_devices(std::size_t gpus, std::size_t cores) {
   return result;
 }
 
+device launched_device(std::size_t gpus, std::int64_t local_rank) {
+  if (gpus == 0)
+    return {device_type::cpu, 0};
+  auto number = gpus == 1 ? 0 : static_cast<std::int32_t>(local_rank);
+  return {device_type::cuda, number};
+}
+
 std::string list_devices(const std::vector<device>& devices) {
   std::string result;
   for (const auto& where : devices) {

@@ -3,6 +3,7 @@
 #include "syncnorm/device.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,6 +23,12 @@ inline constexpr std::size_t max_replicas = 1024;
 /// replica for each of `cores` cores up to four.
 [[nodiscard]] std::vector<device> default_devices(std::size_t gpus,
                                                   std::size_t cores);
+
+/// The device of a process that a launcher has started as the one of that
+/// number on its machine: the GPU of that number, or the only one that it sees,
+/// as where the launcher shows each process its own; else one core. The others
+/// are for the processes beside it.
+[[nodiscard]] device launched_device(std::size_t gpus, std::int64_t local_rank);
 
 /// Returns `"cpu:0, cpu:1, cuda:0"`.
 [[nodiscard]] std::string list_devices(const std::vector<device>& devices);
