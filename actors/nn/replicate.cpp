@@ -82,10 +82,24 @@ void connect(const at::Tensor& original, std::vector<at::Tensor>& copies) {
           torch::autograd::Edge{node, static_cast<std::uint32_t>(r)});
     return;
   }
-  for (auto& copy : copies) {
-    torch::autograd::impl::set_gradient_edge(copy, torch::autograd::Edge{});
-    copy.set_requires_grad(original.requires_grad());
-  }
+  // Graphs of former passes may have saved a copy that has an edge, which they
+  // need to use it.
+  for (auto& copy : copies)
+    if (!copy.grad_fn())
+      copy.set_requires_grad(original.requires_grad());
+}
+
+/// Whether a parameter of the model has been frozen since `copy` had its edges,
+/// and the next pass would go by them.
+bool is_frozen_since(const Module& model, const Module& copy) {
+  if (!c10::GradMode::is_enabled())
+    return false;
+  auto copies = copy.named_parameters();
+  for (const auto& entry : model.named_parameters())
+    if (const auto* same = copies.find(entry.key());
+        same != nullptr && !entry.value().requires_grad() && same->grad_fn())
+      return true;
+  return false;
 }
 
 std::vector<at::Tensor> same_entry(const std::vector<Module*>& copies,
@@ -162,7 +176,7 @@ void replica_set::clone_all() {
 bool replica_set::refresh() {
   std::vector<const Module*> now;
   list_modules(*model_, now);
-  auto changed = now != seen_;
+  auto changed = now != seen_ || is_frozen_since(*model_, *copies_[0]);
   if (changed)
     clone_all();
   std::vector<Module*> copies;

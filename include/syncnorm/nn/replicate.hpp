@@ -44,10 +44,11 @@ public:
               std::vector<torch::Device> devices);
 
   /// Sets parameters, buffers and training flags from the model, and the edges
-  /// on which gradients come back, for the next forward pass.
+  /// on which gradients come back, for the next forward pass. Graphs of former
+  /// passes stay as they are.
   ///
-  /// Where the model has other sub-modules than it had, the copies are made
-  /// anew; then it returns true.
+  /// Where the model has other sub-modules than it had, or a parameter has been
+  /// frozen, the copies are made anew; then it returns true.
   bool refresh();
 
   /// The copies, one a device.

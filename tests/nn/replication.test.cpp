@@ -1,0 +1,140 @@
+// Copies that follow a model from pass to pass: what may come between a forward
+// pass and its backward pass, and what may change between two passes.
+
+#include "tests/nn/support.hpp"
+
+#include "syncnorm/nn/data_parallel_with_callback.hpp"
+
+namespace syncnorm::nn::test {
+
+namespace {
+
+DataParallelWithCallbackOptions on_two_cpus() {
+  return DataParallelWithCallbackOptions{}.devices(
+      {torch::Device{torch::kCPU}, torch::Device{torch::kCPU}});
+}
+
+/// A net, run on two copies or as it is.
+class followed_net {
+public:
+  explicit followed_net(bool on_copies) : on_copies_{on_copies} {
+    net_->to(torch::kDouble);
+  }
+
+  /// The next batch, the same in each net. Making copies takes random numbers.
+  Tensor batch() {
+    torch::manual_seed(++batches_);
+    return torch::randn({6, 3, 5, 5}, torch::kDouble) + 3;
+  }
+
+  Tensor run(const Tensor& x) {
+    return on_copies_ ? parallel_->forward(x) : net_->forward(x);
+  }
+
+  torch::nn::Sequential& net() {
+    return net_;
+  }
+
+  void set_requires_grad(bool value) {
+    for (auto& x : net_->parameters())
+      x.set_requires_grad(value);
+  }
+
+  /// Gradients and buffers.
+  [[nodiscard]] std::vector<Tensor> state() const {
+    std::vector<Tensor> result;
+    for (const auto& x : net_->parameters())
+      result.push_back(x.grad());
+    for (const auto& x : net_->buffers())
+      result.push_back(x);
+    return result;
+  }
+
+private:
+  actors env_;
+  torch::nn::Sequential net_{
+      torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 4, 3)),
+      SynchronizedBatchNorm2d(4), torch::nn::Conv2d(4, 2, 3)};
+  DataParallelWithCallback parallel_{env_.system, net_, on_two_cpus()};
+  bool on_copies_;
+  std::uint64_t batches_ = 0;
+};
+
+using followed_steps = std::function<void(followed_net&)>;
+
+/// What `steps` leave in a net is the same whether it runs on copies or not.
+void check_followed(const followed_steps& steps) {
+  std::vector<std::vector<Tensor>> found;
+  for (auto on_copies : {false, true}) {
+    followed_net on{on_copies};
+    steps(on);
+    found.push_back(on.state());
+  }
+  for (std::size_t i = 0; i < found[0].size(); ++i) {
+    CAPTURE(i);
+    REQUIRE(found[0][i].defined() == found[1][i].defined());
+    if (found[0][i].defined())
+      CHECK(distance(found[0][i], found[1][i]) <= 1e-10);
+  }
+}
+
+/// A training step, after one as a first, with something between its forward
+/// and its backward pass.
+void check_followed_between(const followed_steps& between) {
+  check_followed([&](followed_net& on) {
+    on.run(on.batch());
+    auto y = on.run(on.batch());
+    between(on);
+    y.square().sum().backward();
+  });
+}
+
+void run_without_grad(followed_net& on) {
+  torch::NoGradGuard no_grad;
+  CHECK(!on.run(on.batch()).requires_grad());
+}
+
+TEST_CASE("a pass without gradients, in training or evaluation, leaves the "
+          "graphs of former passes as they were") {
+  check_followed_between(run_without_grad);
+  check_followed_between([](followed_net& on) {
+    on.net()->eval();
+    run_without_grad(on);
+    on.net()->train();
+  });
+}
+
+TEST_CASE("parameters that are frozen for a pass get no gradient from it, and "
+          "that of former passes all the same") {
+  check_followed_between([](followed_net& on) {
+    on.set_requires_grad(false);
+    CHECK(!on.run(on.batch()).requires_grad());
+    auto x = on.batch().requires_grad_();
+    on.run(x).square().sum().backward();
+    CHECK(x.grad().abs().max().item<double>() > 0);
+    on.set_requires_grad(true);
+  });
+  check_followed_between([](followed_net& on) {
+    auto first = on.net()->parameters()[0];
+    first.set_requires_grad(false);
+    on.run(on.batch()).square().sum().backward();
+    CHECK(!first.grad().defined());
+    first.set_requires_grad(true);
+    on.run(on.batch()).pow(3).sum().backward();
+  });
+}
+
+TEST_CASE("second derivatives reach the model's parameters although a pass "
+          "without gradients came after the first ones") {
+  check_followed_between([](followed_net& on) {
+    auto x = on.batch().requires_grad_();
+    auto y = on.run(x).square().sum();
+    auto dx = torch::autograd::grad({y}, {x}, {}, true, true)[0];
+    run_without_grad(on);
+    dx.square().sum().backward();
+  });
+}
+
+} // namespace
+
+} // namespace syncnorm::nn::test
