@@ -29,6 +29,9 @@ bool is_channels_last(const at::Tensor& x) {
 /// Whether each sample lies without gaps, with samples possibly apart, as
 /// those of a slice do.
 bool has_dense_samples(const at::Tensor& x) {
+  // Strides of a tensor without elements mean nothing.
+  if (x.numel() == 0)
+    return true;
   auto expected = std::int64_t{1};
   for (auto i = x.dim() - 1; i > 0; --i) {
     if (x.size(i) != 1 && x.stride(i) != expected)
@@ -81,7 +84,7 @@ tensor_layout layout_of(const at::Tensor& x) {
   auto sizes = x.sizes();
   auto layout = make_layout(*to_dtype(x.scalar_type()),
                             {sizes.data(), sizes.size()}, format);
-  if (dense && x.size(0) > 1)
+  if (dense && x.size(0) > 1 && x.numel() != 0)
     layout.sample_stride = x.stride(0);
   layout.where = to_device(x.device());
   return layout;
