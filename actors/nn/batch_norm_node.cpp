@@ -2,6 +2,7 @@
 
 #include "actors/nn/differentiable.hpp"
 #include "actors/nn/exchange_node.hpp"
+#include "actors/nn/telling_others.hpp"
 #include "syncnorm/error.hpp"
 
 #include <ATen/ATen.h>
@@ -81,9 +82,11 @@ batch_norm_node::batch_norm_node(std::vector<saved_part_ptr> parts,
 }
 
 variable_list batch_norm_node::apply(variable_list&& grads) {
-  forward_streams here{parts_};
-  return c10::GradMode::is_enabled() ? run_differentiable(grads)
-                                     : run_kernels(grads);
+  return telling_others(seat_, [&] {
+    forward_streams here{parts_};
+    return c10::GradMode::is_enabled() ? run_differentiable(grads)
+                                       : run_kernels(grads);
+  });
 }
 
 void batch_norm_node::release_variables() {

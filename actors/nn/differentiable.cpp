@@ -1,6 +1,7 @@
 #include "actors/nn/differentiable.hpp"
 
 #include "actors/nn/graph_node.hpp"
+#include "actors/nn/telling_others.hpp"
 #include "actors/nn/tensor_bridge.hpp"
 #include "actors/nn/torch_devices.hpp"
 
@@ -31,11 +32,12 @@ public:
   }
 
   variable_list apply(variable_list&& grads) override {
-    auto grad =
-        grads[0].defined()
-            ? grads[0]
-            : at::zeros({2, of_.x.size(1)}, of_.x.options().dtype(at::kDouble));
-    return {add_over_copies(grad, of_, seat_)};
+    return telling_others(seat_, [&]() -> variable_list {
+      auto options = of_.x.options().dtype(at::kDouble);
+      auto grad = grads[0].defined() ? grads[0]
+                                     : at::zeros({2, of_.x.size(1)}, options);
+      return {add_over_copies(grad, of_, seat_)};
+    });
   }
 
   std::string name() const override {
@@ -182,7 +184,9 @@ variable_list differentiable_backward(const std::vector<backward_part>& parts,
   // The statistics are constants in evaluation: nothing is exchanged.
   const participant_ptr none;
   summation sum{parts, saved.constant ? none : seat, type};
-  auto [mean, inv_std] = statistics_of(x, sum, saved);
+  auto statistics = statistics_of(x, sum, saved);
+  const auto& mean = statistics.mean;
+  const auto& inv_std = statistics.inv_std;
   auto n = static_cast<double>(std::max<std::int64_t>(saved.count, 1));
   at::Tensor sum_g;
   at::Tensor sum_g_xmu;

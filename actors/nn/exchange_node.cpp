@@ -1,6 +1,7 @@
 #include "actors/nn/exchange_node.hpp"
 
 #include "actors/nn/differentiable.hpp"
+#include "actors/nn/telling_others.hpp"
 
 #include <ATen/ATen.h>
 
@@ -28,11 +29,13 @@ variable_list exchange_node::apply(variable_list&& grads) {
   if (!grads[0].defined())
     return {at::Tensor{}};
   auto part = std::exchange(handed_over_->part, {});
-  forward_streams here{{saved_}};
-  auto sums = end_exchange(*seat_, part);
-  if (task_should_compute_output(0))
-    finish(part, totals_for(part, sums));
-  return {part.dx};
+  return telling_others(seat_, [&]() -> variable_list {
+    forward_streams here{{saved_}};
+    auto sums = end_exchange(*seat_, part);
+    if (task_should_compute_output(0))
+      finish(part, totals_for(part, sums));
+    return {part.dx};
+  });
 }
 
 } // namespace syncnorm::nn::detail

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <stdexcept>
+#include <tuple>
 
 namespace syncnorm::nn::test {
 
@@ -280,6 +281,41 @@ TEST_CASE("a copy with a thread of its own that gives up ends the wait of the "
     synchronize(env.system, copies, options);
     rethrow_first(on_threads(
         4, [&](std::size_t r) { copies[r]->as<Fragile>()->forward(x[r]); }));
+  }
+}
+
+/// Copies of one layer that wait for each other longer than any test.
+std::vector<std::shared_ptr<SynchronizedBatchNorm2dImpl>>
+patient_layers(caf::actor_system& system, std::size_t n) {
+  std::vector<std::shared_ptr<SynchronizedBatchNorm2dImpl>> result;
+  for (std::size_t r = 0; r < n; ++r)
+    result.push_back(std::make_shared<SynchronizedBatchNorm2dImpl>(2));
+  SynchronizeOptions options;
+  options.deadline = std::chrono::hours{1};
+  options.prefix = "the ";
+  synchronize(system, result, options);
+  return result;
+}
+
+TEST_CASE("a layer that throws in its backward pass ends the wait of the "
+          "others, also for second derivatives") {
+  actors env;
+  for (auto twice : {false, true}) {
+    CAPTURE(twice);
+    auto layers = patient_layers(env.system, 3);
+    auto thrown = on_threads(3, [&](std::size_t r) {
+      auto scale = torch::ones({}).requires_grad_();
+      auto x = torch::randn({2, 2, 3, 3}) * scale;
+      auto y = layers[r]->forward(x);
+      if (r == 1)
+        x.mul_(2);
+      std::ignore =
+          torch::autograd::grad({y.square().sum()}, {scale}, {}, twice, twice);
+    });
+    for (std::size_t r = 0; r < 3; ++r) {
+      CHECK(contains(text_of(thrown[r]), "modified by an inplace operation"));
+      CHECK(contains(text_of(thrown[r]), r == 1 ? "" : "replica 1"));
+    }
   }
 }
 

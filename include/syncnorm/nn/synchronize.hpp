@@ -69,7 +69,8 @@ void desynchronize(
 /// Tells the other copies that `copy` does not go on, and why: those that wait
 /// for it, now or later, get `participant_failed` with that reason at once.
 /// Call it from the thread of the copy, for example when its step has thrown
-/// outside of a synchronized layer; a layer that throws has done so itself.
+/// outside of a synchronized layer; a layer that throws, forward or backward,
+/// has done so itself.
 void give_up(torch::nn::Module& copy, const std::string& why);
 
 } // namespace syncnorm::nn

@@ -116,7 +116,7 @@ struct SynchronizedBatchNormBase::call {
 /// Errors, as `syncnorm::error`: `shape_mismatch` for a wrong rank or channel
 /// count, `dtype_mismatch`, `invalid_argument` for a batch of one value per
 /// channel over all copies, `device_unavailable`, and all ways in which a round
-/// fails. A copy that throws has told the others first.
+/// fails. A copy that throws has told the others first, forward or backward.
 ///
 /// Numerics: moments of shifted block sums, merged in float64; the same bits
 /// whatever order the copies arrive in.
