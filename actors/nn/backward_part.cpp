@@ -4,6 +4,7 @@
 #include "actors/nn/tensor_kernels.hpp"
 #include "actors/nn/torch_devices.hpp"
 #include "syncnorm/batch_norm.hpp"
+#include "syncnorm/error.hpp"
 
 #include <ATen/ATen.h>
 #include <c10/core/Event.h>
@@ -38,6 +39,11 @@ backward_part unpack(const saved_part& saved, const at::Tensor& dy) {
   result.x = saved.x.unpack();
   if (saved.has_weight)
     result.weight = saved.weight.unpack();
+  // Only in a graph of several copies.
+  if (!result.x.defined() || result.weight.defined() != saved.has_weight)
+    throw error{errc::invalid_argument,
+                "SynchronizedBatchNorm: backward: expected forward passes of "
+                "all copies outside of InferenceMode, got one inside"};
   result.dy = dy.defined() ? dy : at::zeros_like(result.x);
   result.statistics = saved.statistics;
   result.round = saved.round;

@@ -112,12 +112,19 @@ struct arguments {
   }
 };
 
+/// Whether a backward pass can come that needs `x`. What a pass under
+/// `c10::InferenceMode` makes is for none, and libtorch refuses to save it.
+bool is_for_backward(const at::Tensor& x) {
+  return c10::GradMode::is_enabled() || !x.is_inference();
+}
+
 saved_part_ptr save(const at::Tensor& x, const at::Tensor& y,
                     const arguments& affine) {
   auto part = std::make_shared<saved_part>();
-  part->x = torch::autograd::SavedVariable{x, false};
+  if (is_for_backward(x))
+    part->x = torch::autograd::SavedVariable{x, false};
   part->has_weight = affine.weight.defined();
-  if (part->has_weight)
+  if (part->has_weight && is_for_backward(affine.weight))
     part->weight = torch::autograd::SavedVariable{affine.weight, false};
   if (c10::GradMode::is_enabled())
     part->edges =

@@ -3,12 +3,15 @@
 #include "actors/nn/graph_node.hpp"
 #include "syncnorm/error.hpp"
 
+#include <algorithm>
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
 #include <fmt/format.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <optional>
 #include <utility>
 
 namespace syncnorm::nn {
@@ -117,6 +120,25 @@ void list_modules(const Module& m, std::vector<const Module*>& out) {
     list_modules(*child, out);
 }
 
+/// While one of these lives, copies are made that can be trained if the model
+/// can be, also under the caller's `c10::InferenceMode`.
+class trainable_copies {
+public:
+  explicit trainable_copies(const Module& model) {
+    auto parameters = model.parameters();
+    auto fixed = [](const auto& x) { return x.is_inference(); };
+    if (!c10::InferenceMode::is_enabled()
+        || std::ranges::any_of(parameters, fixed))
+      return;
+    no_inference_.emplace(false);
+    no_grad_.emplace();
+  }
+
+private:
+  std::optional<c10::InferenceMode> no_inference_;
+  std::optional<c10::NoGradGuard> no_grad_;
+};
+
 [[noreturn]] void refuse(const std::string& text) {
   throw error{errc::invalid_argument, text};
 }
@@ -160,6 +182,7 @@ replica_set::replica_set(std::shared_ptr<Module> model,
 }
 
 void replica_set::clone_all() {
+  trainable_copies scope{*model_};
   seen_.clear();
   list_modules(*model_, seen_);
   copies_.clear();
@@ -174,6 +197,7 @@ void replica_set::clone_all() {
 }
 
 bool replica_set::refresh() {
+  trainable_copies scope{*model_};
   std::vector<const Module*> now;
   list_modules(*model_, now);
   auto changed = now != seen_ || is_frozen_since(*model_, *copies_[0]);

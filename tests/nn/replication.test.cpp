@@ -5,6 +5,8 @@
 
 #include "syncnorm/nn/data_parallel_with_callback.hpp"
 
+#include <c10/core/InferenceMode.h>
+
 namespace syncnorm::nn::test {
 
 namespace {
@@ -133,6 +135,31 @@ TEST_CASE("second derivatives reach the model's parameters although a pass "
     run_without_grad(on);
     dx.square().sum().backward();
   });
+}
+
+TEST_CASE("copies whose first pass was under InferenceMode, in training or "
+          "evaluation, can be trained") {
+  for (auto training : {false, true}) {
+    CAPTURE(training);
+    check_followed([&](followed_net& on) {
+      on.net()->train(training);
+      {
+        c10::InferenceMode inference;
+        CHECK(!on.run(on.batch()).requires_grad());
+      }
+      on.net()->train();
+      for (int i = 0; i < 2; ++i)
+        on.run(on.batch()).square().sum().backward();
+    });
+  }
+}
+
+TEST_CASE("a model that was made under InferenceMode can run on copies there") {
+  c10::InferenceMode inference;
+  followed_net on{true};
+  auto x = on.batch();
+  on.net()->eval();
+  CHECK(distance(on.net()->forward(x), on.run(x)) <= 1e-10);
 }
 
 } // namespace
