@@ -2,6 +2,7 @@
 
 #include "actors/nn/graph_node.hpp"
 #include "syncnorm/error.hpp"
+#include "syncnorm/nn/synchronized_batch_norm.hpp"
 
 #include <algorithm>
 #include <ATen/ATen.h>
@@ -120,6 +121,20 @@ void list_modules(const Module& m, std::vector<const Module*>& out) {
     list_modules(*child, out);
 }
 
+/// Options that may change between passes.
+void follow_options(Module& model, const std::vector<Module*>& copies) {
+  auto* layer = dynamic_cast<SynchronizedBatchNormBase*>(&model);
+  if (layer == nullptr)
+    return;
+  const auto& options = layer->layer_options();
+  for (auto* copy : copies)
+    if (auto* same = dynamic_cast<SynchronizedBatchNormBase*>(copy))
+      same->layer_options()
+          .eps(options.eps())
+          .eps_mode(options.eps_mode())
+          .momentum(options.momentum());
+}
+
 /// While one of these lives, copies are made that can be trained if the model
 /// can be, also under the caller's `c10::InferenceMode`.
 class trainable_copies {
@@ -139,6 +154,17 @@ private:
   std::optional<c10::NoGradGuard> no_grad_;
 };
 
+/// Autograd could not tell what one copy writes to its input from what another
+/// one does, if their inputs were views of one tensor.
+void separate_aliases(std::vector<at::Tensor>& parts, const at::Tensor& of) {
+  auto is_alias = [&](const auto& part) { return part.is_alias_of(of); };
+  if (std::ranges::count_if(parts, is_alias) < 2)
+    return;
+  for (auto& part : parts)
+    if (is_alias(part))
+      part = part.clone();
+}
+
 [[noreturn]] void refuse(const std::string& text) {
   throw error{errc::invalid_argument, text};
 }
@@ -157,6 +183,7 @@ std::vector<torch::Tensor> scatter(const torch::Tensor& x,
   auto parts = x.tensor_split(static_cast<std::int64_t>(devices.size()), dim);
   for (std::size_t r = 0; r < parts.size(); ++r)
     parts[r] = parts[r].to(devices[r]);
+  separate_aliases(parts, x);
   return parts;
 }
 
@@ -167,7 +194,9 @@ torch::Tensor gather(const std::vector<torch::Tensor>& parts,
   std::vector<torch::Tensor> here;
   for (const auto& part : parts)
     here.push_back(part.to(device));
-  return here.size() == 1 ? here[0] : at::cat(here, dim);
+  if (here.size() == 1)
+    return here[0];
+  return here[0].dim() == 0 ? at::stack(here) : at::cat(here, dim);
 }
 
 replica_set::replica_set(std::shared_ptr<Module> model,
@@ -214,6 +243,7 @@ void replica_set::follow(Module& model, const std::vector<Module*>& copies) {
   for (auto* copy : copies)
     if (copy->is_training() != model.is_training())
       copy->train(model.is_training());
+  follow_options(model, copies);
   for (const auto& entry : model.named_parameters(false)) {
     auto same = same_entry(copies, entry.key(), true);
     for (std::size_t r = 0; r < same.size(); ++r)

@@ -37,6 +37,10 @@ public:
     return net_;
   }
 
+  SynchronizedBatchNorm2dImpl& norm() {
+    return *net_[1]->as<SynchronizedBatchNorm2d>();
+  }
+
   void set_requires_grad(bool value) {
     for (auto& x : net_->parameters())
       x.set_requires_grad(value);
@@ -160,6 +164,76 @@ TEST_CASE("a model that was made under InferenceMode can run on copies there") {
   auto x = on.batch();
   on.net()->eval();
   CHECK(distance(on.net()->forward(x), on.run(x)) <= 1e-10);
+}
+
+TEST_CASE("parts that scatter makes on one device share neither memory nor "
+          "version, and lead back to the input") {
+  auto x = torch::randn({4, 3}).requires_grad_();
+  auto before = x.detach().clone();
+  auto parts = scatter(x, {torch::kCPU, torch::kCPU});
+  parts[0].sub_(1);
+  CHECK(parts[1]._version() == 0);
+  CHECK(torch::equal(x, before));
+  (parts[0].sum() + 2 * parts[1].sum()).backward();
+  CHECK(x.grad()[0][0].item<float>() == 1);
+  CHECK(x.grad()[3][0].item<float>() == 2);
+}
+
+/// Writes to its input before anything else.
+struct overwritingImpl : torch::nn::Cloneable<overwritingImpl> {
+  torch::nn::Conv2d conv{nullptr};
+  SynchronizedBatchNorm2d norm{nullptr};
+
+  overwritingImpl() {
+    overwritingImpl::reset();
+  }
+
+  void reset() override {
+    conv = register_module("conv", torch::nn::Conv2d(3, 4, 3));
+    norm = register_module("norm", SynchronizedBatchNorm2d(4));
+  }
+
+  Tensor forward(const Tensor& x) {
+    auto mine = x;
+    mine.sub_(0.5);
+    return norm->forward(conv->forward(mine));
+  }
+};
+TORCH_MODULE(overwriting);
+
+TEST_CASE("a model that writes to its input can be trained on copies") {
+  actors env;
+  overwriting net;
+  DataParallelWithCallback parallel{env.system, net, on_two_cpus()};
+  for (int i = 0; i < 50; ++i)
+    CHECK_NOTHROW(parallel->forward(torch::randn({4, 3, 4, 4}))
+                      .square()
+                      .sum()
+                      .backward());
+}
+
+TEST_CASE("momentum, epsilon and its mode may be changed between passes, as on "
+          "one device") {
+  check_followed([](followed_net& on) {
+    on.run(on.batch()).square().sum().backward();
+    on.norm().options.momentum(0.0).eps(0.5);
+    on.run(on.batch()).square().sum().backward();
+    on.norm().options.momentum(optional_momentum{}).eps_mode(eps_mode::clamp);
+    on.run(on.batch() * 0.01).square().sum().backward();
+  });
+}
+
+TEST_CASE("outputs without dimensions are joined to a vector, whatever the "
+          "dimension, and one alone stays as it is") {
+  auto x = torch::tensor(2.0).requires_grad_();
+  for (std::int64_t dim : {0, 1}) {
+    auto all = gather({x * 1, x * 3}, torch::kCPU, dim);
+    REQUIRE(all.sizes() == at::IntArrayRef{2});
+    CHECK(all[1].item<double>() == 6);
+    all.sum().backward();
+  }
+  CHECK(x.grad().item<double>() == 8);
+  CHECK(gather({x}, torch::kCPU).dim() == 0);
 }
 
 } // namespace

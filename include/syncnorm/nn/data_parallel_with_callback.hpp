@@ -50,6 +50,11 @@ struct DataParallelWithCallbackOptions {
 /// Threads: each copy uses its share of libtorch's threads, one at least. One
 /// thread uses the object at a time.
 ///
+/// Between passes the model may change: parameters, buffers, training flags,
+/// sub-modules, momentum and epsilon of synchronized layers. Other options and
+/// plain members are copied once; see `replica_set`. A pass after parameters
+/// were frozen makes the copies anew, which takes longer.
+///
 /// Errors: what a copy throws first is what the caller gets. The other copies
 /// stop at their next synchronized layer. The object works again afterwards.
 class DataParallelWithCallbackImpl : public torch::nn::Module,
@@ -93,12 +98,14 @@ public:
 
   ~DataParallelWithCallbackImpl() override;
 
-  /// Splits `input` over the copies, runs them, joins their outputs. A batch
-  /// with fewer samples than copies runs on as many copies as samples.
+  /// Splits `input` over the copies, runs them, joins their outputs; see
+  /// `scatter` and `gather`. A batch with fewer samples than copies runs on as
+  /// many copies as samples.
   torch::Tensor forward(const torch::Tensor& input);
 
   /// Runs copy r on `inputs[r]`, as it is, and returns the outputs. There may
-  /// be fewer inputs than devices; batches may be unequal or empty.
+  /// be fewer inputs than devices; batches may be unequal or empty. A model
+  /// that writes to its input needs inputs that are not views of one tensor.
   /// @throws error `invalid_argument` for no inputs or more than devices;
   ///         whatever a copy threw first.
   std::vector<torch::Tensor>

@@ -11,14 +11,16 @@ namespace syncnorm::nn {
 
 /// Splits `x` along `dim` into one part for each device, as equal as can be
 /// (the first ones may have one more), each on its device. Parts may be empty.
-/// Differentiable.
+/// Where several would be views of `x` they are copied, so that each may be
+/// written to. Differentiable.
 /// @throws error `invalid_argument` if there are no devices or `x` has no such
 ///         dimension.
 [[nodiscard]] std::vector<torch::Tensor>
 scatter(const torch::Tensor& x, const std::vector<torch::Device>& devices,
         std::int64_t dim = 0);
 
-/// Joins the parts along `dim` on `device`. Differentiable.
+/// Joins the parts along `dim` on `device`; several without dimensions become a
+/// vector. Differentiable.
 /// @throws error `invalid_argument` if there are no parts.
 [[nodiscard]] torch::Tensor gather(const std::vector<torch::Tensor>& parts,
                                    torch::Device device, std::int64_t dim = 0);
@@ -30,9 +32,10 @@ scatter(const torch::Tensor& x, const std::vector<torch::Device>& devices,
 /// pass writes there is the model's; the others have their own, set from the
 /// model's by `refresh`.
 ///
-/// Copies are made by `clone()`, so plain members of a user's own module are
-/// copied once. Where the model refers to one sub-module twice, the copies have
-/// two that share everything.
+/// Copies are made by `clone()`, so plain members of a user's own module and
+/// options of libtorch's layers are copied once. Synchronized layers follow
+/// momentum, epsilon and its mode. Where the model refers to one sub-module
+/// twice, the copies have two that share everything.
 class replica_set {
 public:
   /// @param model   derived from libtorch's `Cloneable`, or with a `clone` of
@@ -43,9 +46,9 @@ public:
   replica_set(std::shared_ptr<torch::nn::Module> model,
               std::vector<torch::Device> devices);
 
-  /// Sets parameters, buffers and training flags from the model, and the edges
-  /// on which gradients come back, for the next forward pass. Graphs of former
-  /// passes stay as they are.
+  /// Sets parameters, buffers, training flags and what changes of the options
+  /// from the model, and the edges on which gradients come back, for the next
+  /// forward pass. Graphs of former passes stay as they are.
   ///
   /// Where the model has other sub-modules than it had, or a parameter has been
   /// frozen, the copies are made anew; then it returns true.

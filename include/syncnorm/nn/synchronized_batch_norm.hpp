@@ -35,6 +35,10 @@ public:
   /// Applies the layer; see `SynchronizedBatchNormImplBase`.
   virtual torch::Tensor forward(const torch::Tensor& input) = 0;
 
+  /// The layer's options.
+  [[nodiscard]] virtual SynchronizedBatchNormOptions&
+  layer_options() noexcept = 0;
+
   /// Whether this copy has a seat.
   [[nodiscard]] bool is_attached() const noexcept {
     return seat_ != nullptr;
@@ -138,6 +142,12 @@ public:
     return run(input, {D, this->options, this->is_training(), this->weight,
                        this->bias, this->running_mean, this->running_var,
                        this->num_batches_tracked});
+  }
+
+  /// The layer's options.
+  [[nodiscard]] SynchronizedBatchNormOptions&
+  layer_options() noexcept override {
+    return this->options;
   }
 
   /// Takes over the parameters, as the same tensors, and the buffers, as the
