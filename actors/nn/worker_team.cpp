@@ -34,13 +34,22 @@ struct worker_team::worker {
 };
 
 worker_team::worker_team(std::size_t size) {
-  for (std::size_t i = 0; i < size; ++i) {
-    auto* next = workers_.emplace_back(std::make_unique<worker>()).get();
-    next->thread = std::jthread{[next, i] { next->serve(i); }};
+  try {
+    for (std::size_t i = 0; i < size; ++i) {
+      auto* next = workers_.emplace_back(std::make_unique<worker>()).get();
+      next->thread = std::jthread{[next, i] { next->serve(i); }};
+    }
+  } catch (...) {
+    end_work();
+    throw;
   }
 }
 
 worker_team::~worker_team() {
+  end_work();
+}
+
+void worker_team::end_work() noexcept {
   for (auto& x : workers_)
     std::ignore = x->work.put(body_ptr{nullptr});
 }

@@ -14,6 +14,7 @@ namespace syncnorm::nn::detail {
 class worker_team {
 public:
   /// @param size number of threads, 1 or more.
+  /// @throws std::system_error if one of them cannot be started.
   explicit worker_team(std::size_t size);
   worker_team(const worker_team&) = delete;
   worker_team& operator=(const worker_team&) = delete;
@@ -28,6 +29,9 @@ public:
   run(std::size_t n, const std::function<void(std::size_t)>& body);
 
 private:
+  /// Lets every thread return when it has done its work.
+  void end_work() noexcept;
+
   struct worker;
   std::vector<std::unique_ptr<worker>> workers_;
 };
