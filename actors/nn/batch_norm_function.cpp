@@ -12,6 +12,7 @@
 #include <ATen/ATen.h>
 #include <ATen/SequenceNumber.h>
 #include <c10/core/GradMode.h>
+#include <fmt/format.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
 #include <cmath>
@@ -202,18 +203,10 @@ private:
 
   template <class Update>
   saved_statistics accept(const round_reply& reply, Update update) {
-    require_several_values(reply.count);
     update(reply);
     auto saved = saved_of(reply, options_, statistics());
     normalize_with(saved);
     return saved;
-  }
-
-  static void require_several_values(std::int64_t count) {
-    if (count == 1)
-      throw error{errc::invalid_argument,
-                  "SynchronizedBatchNorm: input: expected more than 1 value "
-                  "per channel over all copies when training, got 1"};
   }
 
   void normalize_with(const saved_statistics& saved) {
@@ -278,6 +271,17 @@ void add_update(const SynchronizedBatchNormOptions& options,
   }
 }
 
+void require_several_values(std::int64_t count, bool training) {
+  if (count == 1)
+    throw error{
+        errc::invalid_argument,
+        fmt::format(
+            "SynchronizedBatchNorm: input: expected more than 1 value per "
+            "channel {}, got 1",
+            training ? "over all copies when training"
+                     : "in evaluation without running statistics")};
+}
+
 void take_over(const round_reply& reply, const running_tensors& running,
                known_counter& counter) {
   if (!running.mean.defined())
@@ -337,7 +341,7 @@ torch::Tensor SynchronizedBatchNormBase::run(const torch::Tensor& input,
     if (!with.training && with.running_mean.defined())
       return here.evaluate(with.running_mean, with.running_var);
     running_tensors running;
-    if (with.training && with.options.track_running_stats())
+    if (with.training)
       running = {with.running_mean, with.running_var, with.num_batches_tracked};
     return here.train(
         seat,
@@ -346,7 +350,10 @@ torch::Tensor SynchronizedBatchNormBase::run(const torch::Tensor& input,
           if (!seat || seat->copy_id() == 0)
             add_update(with.options, running, batches_, out);
         },
-        [&](const round_reply& reply) { take_over(reply, running, batches_); });
+        [&](const round_reply& reply) {
+          require_several_values(reply.count, with.training);
+          take_over(reply, running, batches_);
+        });
   } catch (const std::exception& x) {
     if (seat)
       seat->layer_failed(x.what());

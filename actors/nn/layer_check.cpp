@@ -5,6 +5,7 @@
 #include "syncnorm/error.hpp"
 
 #include <ATen/ATen.h>
+#include <c10/util/StringUtil.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -22,6 +23,12 @@ std::string shape_text(const at::Tensor& x) {
 std::string type_text(at::ScalarType type) {
   auto known = to_dtype(type);
   return known ? to_string(*known) : std::string{c10::toString(type)};
+}
+
+/// What a tensor has in place of a dense one's dtype.
+std::string elements_text(const at::Tensor& x) {
+  auto type = type_text(x.scalar_type());
+  return x.layout() == at::kStrided ? type : c10::str(x.layout(), " ", type);
 }
 
 [[noreturn]] void fail(errc code, const char* kind, const char* argument,
@@ -63,6 +70,14 @@ void check_vector(const char* kind, const char* argument, const at::Tensor& x,
          x.device().str());
 }
 
+/// A tangent would be lost without a word.
+void check_tangent(const char* kind, const char* argument,
+                   const at::Tensor& x) {
+  if (x.defined() && x._fw_grad(/*level=*/0).defined())
+    fail(errc::invalid_argument, kind, argument,
+         "no tangent, because there are no forward-mode derivatives", "one");
+}
+
 void check_options(const char* kind,
                    const SynchronizedBatchNormOptions& options) {
   auto eps = options.eps();
@@ -89,7 +104,10 @@ void check_call(const char* kind, const at::Tensor& input,
   if (!to_dtype(input.scalar_type()) || input.layout() != at::kStrided)
     fail(errc::dtype_mismatch, kind, "input",
          "a dense tensor of float32, float64, float16 or bfloat16",
-         c10::toString(input.scalar_type()));
+         elements_text(input));
+  check_tangent(kind, "input", input);
+  check_tangent(kind, "weight", vectors.weight);
+  check_tangent(kind, "bias", vectors.bias);
   check_options(kind, options);
   check_shape(kind, input, dimensions, options.num_features());
   auto channels = options.num_features();

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <atomic>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 namespace syncnorm::nn::detail {
@@ -127,9 +128,11 @@ private:
 
 class layer_seat final : public participant {
 public:
-  layer_seat(batch_norm_participant taking_part, std::int64_t copy_id,
-             std::shared_ptr<forward_session> session, const layer_group& group)
+  layer_seat(batch_norm_participant taking_part, std::string layer,
+             std::int64_t copy_id, std::shared_ptr<forward_session> session,
+             const layer_group& group)
       : taking_part_{std::move(taking_part)},
+        layer_{std::move(layer)},
         copy_id_{copy_id},
         session_{std::move(session)},
         calls_{group.calls},
@@ -162,7 +165,7 @@ public:
 
   round_reply end() override {
     try {
-      auto result = replies_.read(taking_part_.end(), std::exchange(like_, {}));
+      auto result = replies_.read(await_reply(), std::exchange(like_, {}));
       busy_.store(false, std::memory_order_release);
       return result;
     } catch (...) {
@@ -206,7 +209,21 @@ public:
   }
 
 private:
+  batch_norm_reply await_reply() {
+    try {
+      return taking_part_.end();
+    } catch (const error& x) {
+      std::string_view text{x.what()};
+      if (x.code() != errc::master_down || text.starts_with("layer "))
+        throw;
+      // A master that is gone has not said whose it was.
+      throw error{x.code(),
+                  fmt::format("layer {}, round {}: {}", layer_, rounds_, text)};
+    }
+  }
+
   batch_norm_participant taking_part_;
+  std::string layer_;
   reply_reader replies_;
   /// Names where the outstanding reply shall be.
   device_array like_;
@@ -276,16 +293,17 @@ participant_ptr make_distant_seat(const replication_scope& scope,
                                   distant_copies& all, const char* kind) {
   layer_group group;
   group.last = all.copies;
+  auto layer = layer_name(scope, context, kind, group);
   if (all.copy_id != 0)
     return std::make_shared<layer_seat>(
         batch_norm_participant{scope.system(),
                                find_master(all.masters, context.path()),
                                all.copy_id},
-        all.copy_id, nullptr, group);
+        std::move(layer), all.copy_id, nullptr, group);
   auto taking_part = open(scope, context, kind, group);
   all.masters.push_back({context.path(), group.master});
-  return std::make_shared<layer_seat>(std::move(taking_part), 0, nullptr,
-                                      group);
+  return std::make_shared<layer_seat>(std::move(taking_part), std::move(layer),
+                                      0, nullptr, group);
 }
 
 } // namespace
@@ -307,8 +325,9 @@ participant_ptr make_seat(const replication_scope& scope,
           : batch_norm_participant{scope.system(),
                                    group->relays->at(copy_id - group->first),
                                    copy_id - group->first};
-  auto seat = std::make_shared<layer_seat>(std::move(taking_part), copy_id,
-                                           scope.session(), *group);
+  auto seat = std::make_shared<layer_seat>(
+      std::move(taking_part), layer_name(scope, context, kind, *group), copy_id,
+      scope.session(), *group);
   if (scope.session())
     scope.session()->add_seat(group->calls, static_cast<std::size_t>(copy_id),
                               seat.get());

@@ -6,6 +6,8 @@
 #include "syncnorm/nn/data_parallel_with_callback.hpp"
 #include "syncnorm/nn/module_traits.hpp"
 
+#include <torch/csrc/autograd/forward_grad.h>
+
 #include <array>
 #include <stdexcept>
 #include <tuple>
@@ -168,6 +170,8 @@ TEST_CASE("a wrong rank, channel count or dtype is an error that names layer, "
   CHECK(run(Tensor{}) == errc::invalid_argument);
   CHECK(run(torch::randn({1, 2, 1, 1})) == errc::invalid_argument);
   CHECK(contains(text, "more than 1 value"));
+  CHECK(run(torch::ones({2, 2, 3, 3}).to_sparse()) == errc::dtype_mismatch);
+  CHECK(contains(text, "got Sparse"));
   layer->options.momentum(2);
   CHECK(run(torch::randn({2, 2, 3, 3})) == errc::invalid_argument);
   CHECK(torch::equal(layer->running_mean, torch::zeros({2})));
@@ -182,6 +186,43 @@ TEST_CASE("a wrong rank, channel count or dtype is an error that names layer, "
           three->forward(torch::randn({2, 2, 3, 3}));
         })
         == errc::shape_mismatch);
+}
+
+TEST_CASE("one value per channel is refused in evaluation as well where there "
+          "are no running statistics, and the text says so") {
+  SynchronizedBatchNorm1d layer{
+      SynchronizedBatchNorm1dOptions(2).track_running_stats(false)};
+  std::string text;
+  auto run = [&] {
+    return code_of([&] { layer->forward(torch::randn({1, 2})); }, &text);
+  };
+  CHECK(run() == errc::invalid_argument);
+  CHECK(contains(text, "over all copies when training, got 1"));
+  layer->eval();
+  CHECK(run() == errc::invalid_argument);
+  CHECK(contains(text, "without running statistics, got 1"));
+}
+
+TEST_CASE("forward-mode derivatives are refused, by argument") {
+  SynchronizedBatchNorm2d layer{2};
+  auto x = torch::randn({2, 2, 3, 3});
+  auto level = torch::autograd::ForwardADLevel::get_next_idx();
+  std::string text;
+  CHECK(code_of(
+            [&] {
+              layer->forward(at::_make_dual(x, torch::ones_like(x), level));
+            },
+            &text)
+        == errc::invalid_argument);
+  CHECK(contains(text, "input: expected no tangent"));
+  auto weight = layer->weight;
+  layer->weight =
+      at::_make_dual(weight.detach(), torch::ones_like(weight), level);
+  CHECK(code_of([&] { layer->forward(x); }, &text) == errc::invalid_argument);
+  CHECK(contains(text, "weight: expected no tangent"));
+  torch::autograd::ForwardADLevel::release_idx(level);
+  layer->weight = weight;
+  CHECK(code_of([&] { layer->forward(x); }) == errc::none);
 }
 
 TEST_CASE("a dtype that differs between copies is an error for all, and the "
@@ -317,6 +358,21 @@ TEST_CASE("a layer that throws in its backward pass ends the wait of the "
       CHECK(contains(text_of(thrown[r]), r == 1 ? "" : "replica 1"));
     }
   }
+}
+
+TEST_CASE("a copy whose master goes before its backward pass learns of which "
+          "layer and round") {
+  actors env;
+  auto layers = patient_layers(env.system, 2);
+  std::vector<Tensor> y(2);
+  rethrow_first(on_threads(2, [&](std::size_t r) {
+    y[r] = layers[r]->forward(torch::randn({2, 2, 3, 3}).requires_grad_());
+  }));
+  y[0] = Tensor{};
+  layers[0].reset();
+  CHECK_THROWS_WITH_AS(
+      y[1].sum().backward(),
+      doctest::Contains("layer the SynchronizedBatchNorm2d, round 2: "), error);
 }
 
 struct impatient_config : config {

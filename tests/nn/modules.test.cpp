@@ -86,6 +86,21 @@ TEST_CASE("a layer that stands alone is a plain batch norm, with every "
       }
 }
 
+TEST_CASE("a layer has running statistics or not as it was made, whatever the "
+          "options say afterwards") {
+  SynchronizedBatchNorm2d layer{3};
+  SynchronizedBatchNorm2d same{3};
+  layer->options.track_running_stats(false);
+  auto x = torch::randn({4, 3, 2, 2}) + 5;
+  for (auto training : {true, false}) {
+    layer->train(training);
+    same->train(training);
+    CHECK(torch::equal(layer->forward(x), same->forward(x)));
+  }
+  CHECK(torch::equal(layer->running_mean, same->running_mean));
+  CHECK(layer->num_batches_tracked.item<std::int64_t>() == 1);
+}
+
 TEST_CASE("the clamp mode bounds the variance from below by epsilon") {
   SynchronizedBatchNorm1d layer{
       SynchronizedBatchNorm1dOptions(2).eps_mode(eps_mode::clamp).eps(0.25)};

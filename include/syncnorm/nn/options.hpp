@@ -32,8 +32,8 @@ struct SynchronizedBatchNormOptions {
         affine_{plain.affine()},
         track_running_stats_{plain.track_running_stats()} {}
 
-  /// Number of channels C, 1 or more. Changing it after construction has no
-  /// effect.
+  /// Number of channels C, 1 or more. Changing it after construction leaves
+  /// the layer's tensors as they are, so that calls fail.
   TORCH_ARG(std::int64_t, num_features);
 
   /// Keeps the inverse deviation finite; see `eps_mode`. 0 or more.

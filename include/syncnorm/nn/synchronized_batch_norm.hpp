@@ -110,7 +110,7 @@ struct SynchronizedBatchNormBase::call {
 /// bfloat16 with float32 parameters; N may be 0; on a CPU, or on a CUDA device
 /// if libtorch and the kernels were built with CUDA. Contiguous and
 /// channels-last memory is used as it is, anything else is made contiguous
-/// first. Twice differentiable.
+/// first. Twice differentiable in reverse mode; forward mode is refused.
 ///
 /// On a CUDA device everything is enqueued on libtorch's current stream, and
 /// the layer waits neither for the device nor for its statistics, as long as
