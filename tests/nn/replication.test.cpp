@@ -236,6 +236,29 @@ TEST_CASE("outputs without dimensions are joined to a vector, whatever the "
   CHECK(gather({x}, torch::kCPU).dim() == 0);
 }
 
+struct one_worker_config : config {
+  one_worker_config() {
+    std::string name{"scheduler.max-threads"};
+    set(syncnorm::detail::caf_line == 0 ? name : "caf." + name, std::size_t{1});
+  }
+};
+
+TEST_CASE("a detached actor can train on copies, although there is only one "
+          "worker for the layers' masters") {
+  actors registered;
+  one_worker_config cfg;
+  caf::actor_system system{cfg};
+  Tensor grad;
+  system.spawn<caf::detached>([&](caf::event_based_actor*) {
+    torch::nn::Sequential net{SynchronizedBatchNorm2d(3)};
+    DataParallelWithCallback parallel{system, net, on_two_cpus()};
+    parallel->forward(torch::randn({4, 3, 2, 2})).square().sum().backward();
+    grad = net->parameters()[1].grad();
+  });
+  system.await_all_actors_done();
+  CHECK(grad.defined());
+}
+
 } // namespace
 
 } // namespace syncnorm::nn::test

@@ -48,7 +48,9 @@ struct DataParallelWithCallbackOptions {
 /// others wait.
 ///
 /// Threads: each copy uses its share of libtorch's threads, one at least. One
-/// thread uses the object at a time.
+/// thread uses the object at a time. It waits for actors, without a deadline
+/// while the layers register: not to be called from one of CAF's workers, but
+/// from a detached actor or a thread of your own.
 ///
 /// Between passes the model may change: parameters, buffers, training flags,
 /// sub-modules, momentum and epsilon of synchronized layers. Other options and

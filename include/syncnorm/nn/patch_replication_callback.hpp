@@ -59,6 +59,9 @@ concept PatchableDataParallel =
 /// synchronized layer, the others wait for it until the deadline, unless the
 /// object calls `give_up` for it.
 ///
+/// `replicate` and the copies wait for actors: not to be called from one of
+/// CAF's workers, but from a detached actor or a thread of your own.
+///
 /// @param system spawns the layers' masters; must outlive the object's copies.
 template <PatchableDataParallel DataParallel>
 void patch_replication_callback(caf::actor_system& system,

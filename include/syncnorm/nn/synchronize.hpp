@@ -39,6 +39,10 @@ namespace syncnorm::nn {
 /// Copies that were synchronized before are released first, also after an
 /// error. A single copy sends no message.
 ///
+/// Waits until the masters, which are actors, have answered: not to be called
+/// from one of CAF's workers either. If all of them are in here, it waits for
+/// ever.
+///
 /// @param system spawns the masters, one a layer; must outlive the seats.
 /// @throws error `invalid_argument` if there are no copies, one is null, two
 ///         differ in shape (naming the first difference) or share a layer.

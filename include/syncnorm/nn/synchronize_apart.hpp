@@ -10,7 +10,8 @@ namespace syncnorm::nn {
 
 // For copies that `synchronize` cannot be given together, because they live in
 // different processes or come one by one. Copy 0 leads, the others follow it;
-// what holds of `synchronize` holds of them.
+// what holds of `synchronize` holds of them: they wait for actors, so that none
+// of CAF's workers may call them.
 
 /// Makes `copy` the first of `copies`: spawns the masters, one a layer.
 /// @param options `group_size` must be 0.
