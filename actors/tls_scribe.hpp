@@ -5,6 +5,7 @@
 #include <caf/io/network/default_multiplexer.hpp>
 #include <caf/io/network/stream_impl.hpp>
 #include <caf/openssl/session.hpp>
+#include <openssl/err.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -14,7 +15,10 @@
 
 namespace syncnorm::detail {
 
-/// Where a stream of CAF's reads and writes by TLS.
+/// Where a stream of CAF's reads and writes by TLS. OpenSSL keeps errors by
+/// thread, and takes whatever is there for an error of the connection that it
+/// looks at next: what another one, or another part of the program, has left
+/// there goes first, or it would end this one.
 class tls_policy {
 public:
   using socket = caf::io::network::native_socket;
@@ -25,11 +29,13 @@ public:
 
   state read_some(std::size_t& result, socket fd, void* data,
                   std::size_t size) {
+    ERR_clear_error();
     return session_->read_some(result, fd, data, size);
   }
 
   state write_some(std::size_t& result, socket fd, const void* data,
                    std::size_t size) {
+    ERR_clear_error();
     return session_->write_some(result, fd, data, size);
   }
 

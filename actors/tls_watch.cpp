@@ -195,8 +195,10 @@ void tell(const SSL* ssl, int where, int value) {
 
 /// OpenSSL keeps errors by thread. CAF, whose log is compiled out, leaves them
 /// there, and takes them for errors of the next connection that it looks at: a
-/// stranger's failure would end a member's connection. Without them OpenSSL
-/// calls a handshake that has failed a lost connection, which CAF ends as well.
+/// stranger's failure would end a member's connection. Those of this library
+/// look at none before they are gone (`tls_policy`); CAF's own, by which an
+/// application may have published something, do. Without them OpenSSL calls a
+/// handshake that has failed a lost connection, which CAF ends as well.
 void on_info(const SSL* ssl, int where, int value) {
   if (!is_ours(ssl))
     return;

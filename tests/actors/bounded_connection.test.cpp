@@ -261,6 +261,48 @@ TEST_CASE_FIXTURE(
   send_too_much(*this, node());
 }
 
+namespace {
+
+/// Another node by TLS.
+struct tls_node {
+  explicit tls_node(const tls_options& files) : cfg{{.tls = files}} {}
+
+  int types = init_types();
+  network_config cfg;
+  caf::actor_system system{cfg};
+};
+
+} // namespace
+
+TEST_CASE_FIXTURE(master_by_tls, "a node that refuses this one by TLS disturbs "
+                                 "no connection to another") {
+  tls_node stranger{{.certificate = files.file("foreign.pem"),
+                     .key = files.file("foreign.key"),
+                     .ca = files.file("foreign-ca.pem")}};
+  tls_node trusting{{.certificate = files.file("node.pem"),
+                     .key = files.file("node.key"),
+                     .ca = files.file("abroad/ca.pem")}};
+  auto friendly =
+      remote_master<block, block>(trusting.system, "127.0.0.1", publish());
+  REQUIRE_MESSAGE(friendly, describe(friendly.error()));
+  auto theirs = spawn_sync_master<block, block>(
+      stranger.system, {.layer = "sum"}, [](std::span<identified<block>>) {
+        return std::vector<identified<block>>{};
+      });
+  auto port = publish_master(stranger.system, theirs);
+  REQUIRE(port);
+  auto refused =
+      remote_master<block, block>(trusting.system, "127.0.0.1", *port);
+  REQUIRE_FALSE(refused);
+  CHECK(code_of(refused.error()) == errc::invalid_argument);
+  caf::scoped_actor self{trusting.system};
+  for (int i = 0; i < 3; ++i)
+    read_metrics(self, *friendly)
+        .receive([](const sync_metrics& x) { CHECK(x.layer == "sum"); },
+                 [](const caf::error& x) { FAIL_CHECK(describe(x)); });
+  caf::anon_send_exit(theirs, caf::exit_reason::user_shutdown);
+}
+
 TEST_CASE("nobody is connected to where syncnorm.max-message is a bad value") {
   two_systems x{{.max_message = 1}};
   auto master = remote_master<block, block>(x.system, "127.0.0.1", 1);
