@@ -91,8 +91,8 @@ void roster::clear() {
   closed_ = false;
 }
 
-caf::expected<std::size_t> roster::add(const participant& x,
-                                       const std::string& where) {
+std::optional<caf::error> roster::refuse(const participant& x,
+                                         const std::string& where) const {
   if (x.identifier <= 0 || x.count < 1
       || x.count > std::numeric_limits<std::int64_t>::max() - x.identifier)
     return make_error(
@@ -112,6 +112,13 @@ caf::expected<std::size_t> roster::add(const participant& x,
                                   "{}, not for {}",
                                   where, first_, first_ + count_ - 1,
                                   x.name()));
+  return std::nullopt;
+}
+
+caf::expected<std::size_t> roster::add(const participant& x,
+                                       const std::string& where) {
+  if (auto refusal = refuse(x, where))
+    return std::move(*refusal);
   auto i = std::ranges::lower_bound(members_, x.identifier, {},
                                     &participant::identifier);
   const participant* other = nullptr;

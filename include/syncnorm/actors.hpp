@@ -21,7 +21,8 @@ template <class In, class Out>
 using sync_master_actor = detail::typed_actor<
     /// From an actor that wants to take part, with its identifier, 1 or more
     /// (0 is the master's own). The ticket makes a `slave_pipe`. After a round
-    /// has run or failed, the first registration begins a new generation.
+    /// has run or failed, the first registration that is not refused begins a
+    /// new generation.
     /// Errors: invalid_identifier, duplicate_identifier.
     caf::result<slave_ticket>(register_slave_atom, std::int64_t),
 

@@ -541,6 +541,17 @@ TEST_CASE_FIXTURE(tree_fixture, "a relay refuses replicas outside of its range "
                                       {"replicas 12 to 15", "3 to 12"}));
 }
 
+TEST_CASE_FIXTURE(tree_fixture, "a registration that a relay refuses after a "
+                                "round disturbs nobody") {
+  enlist_all();
+  for (int round = 0; round < 3; ++round) {
+    for (auto& x : run(round))
+      CHECK_MESSAGE(x.value == expected(round), x.text());
+    CHECK(tree.enlist(inner, 9).failed(errc::invalid_identifier));
+    CHECK(tree.enlist(outer, -7).failed(errc::invalid_identifier));
+  }
+}
+
 TEST_CASE_FIXTURE(tree_fixture, "a relay refuses another layer's parent, and "
                                 "the master's own message") {
   auto astray = tree.add_relay(tree.master(), "bn2", {20, 2}, merge_blocks);

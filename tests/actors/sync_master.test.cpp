@@ -76,6 +76,19 @@ TEST_CASE_FIXTURE(system_fixture,
   CHECK(two().value == -20);
 }
 
+TEST_CASE_FIXTURE(system_fixture, "a registration that is refused after a "
+                                  "round begins no generation") {
+  adder c{system, named("bn1"), add_up};
+  auto pipes = c.pipes(1);
+  for (int round = 0; round < 3; ++round) {
+    auto a = c.send(pipes[0], 1, 2);
+    auto owner = c.lead(1)();
+    CHECK_MESSAGE(owner.value == 3, owner.text());
+    CHECK(a().value == 3);
+    CHECK(c.enlist(2, -7).failed(errc::invalid_identifier, {"got -7"}));
+  }
+}
+
 TEST_CASE_FIXTURE(system_fixture,
                   "registering after a round has run begins a generation, and "
                   "an old pipe gets stale") {

@@ -48,6 +48,12 @@ public:
   /// Forgets everybody but the owner.
   void clear();
 
+  /// Why nobody could register as `x` in any generation, the text beginning
+  /// with `where`: `invalid_identifier`, for what is no identifier or none of
+  /// this relay's. Nothing if somebody could.
+  [[nodiscard]] std::optional<caf::error>
+  refuse(const participant& x, const std::string& where) const;
+
   /// Adds a slave or a relay and returns its position.
   /// @returns `invalid_identifier` or `duplicate_identifier`, the text
   ///          beginning with `where`, if it cannot be added.

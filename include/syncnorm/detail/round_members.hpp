@@ -15,6 +15,9 @@ caf::result<slave_ticket> round_keeper<In, Out>::enlist(participant x) {
                       where() + ": only an actor can register");
   if (auto refusal = x.is_relay ? refuse_relay() : std::nullopt)
     return std::move(*refusal);
+  // One that cannot take part ends no generation for those who can.
+  if (auto refusal = members().refuse(x, where()))
+    return std::move(*refusal);
   if (has_run_ || failure_)
     begin_generation();
   x.address = origin.address();
