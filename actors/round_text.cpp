@@ -54,6 +54,11 @@ std::string unregistered_text(const std::string& where,
                      where, identifier);
 }
 
+std::string no_ticket_text(const std::string& where, std::int64_t identifier) {
+  return fmt::format("{}: replica {} sent a message before it had its ticket",
+                     where, identifier);
+}
+
 std::string gave_up_text(const std::string& where, const participant& who,
                          std::string_view why) {
   return fmt::format("{}: {} gave up: {}", where, who.name(),

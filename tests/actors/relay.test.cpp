@@ -507,6 +507,92 @@ TEST_CASE_FIXTURE(system_fixture,
   }
 }
 
+namespace {
+
+/// A parent that goes on with survivors, and takes a relay's message without an
+/// answer.
+caf::behavior silent_parent() {
+  return {
+      [](register_relay_atom, std::int64_t first, std::int64_t) {
+        return slave_ticket{{layer_hash("bn1"), 1, 1, first}, grace, true};
+      },
+      [](run_relay_atom, const round_tag&, const relay_parts&) {
+        return caf::delegated<block>{};
+      },
+      [](round_failed_atom, const round_tag&, const caf::error&) {},
+  };
+}
+
+/// A parent that answers registrations when it is told to go, and a message at
+/// once.
+class hesitant_parent : public caf::event_based_actor {
+public:
+  using caf::event_based_actor::event_based_actor;
+
+  caf::behavior make_behavior() override {
+    return {
+        [this](register_relay_atom, std::int64_t,
+               std::int64_t) -> caf::result<slave_ticket> {
+          promise_ = make_response_promise<slave_ticket>();
+          return promise_;
+        },
+        [this](go_atom) {
+          promise_.deliver(slave_ticket{
+              {layer_hash("bn1"), 1, 1, 1}, std::chrono::seconds{20}, false});
+        },
+        [](run_relay_atom, const round_tag&, const relay_parts&) {
+          return block{7};
+        },
+    };
+  }
+
+private:
+  caf::typed_response_promise<slave_ticket> promise_;
+};
+
+/// Sends the first message of that replica, and waits for the answer for long,
+/// but not for ever.
+auto send_first(tree_type& tree, const block_master& to, std::int64_t id) {
+  return tree_type::later(detail::request_within(
+      tree.actor(id), std::chrono::seconds{30}, to, run_slave_atom_v,
+      round_tag{layer_hash("bn1"), 1, 1, id}, block{1}));
+}
+
+} // namespace
+
+TEST_CASE_FIXTURE(system_fixture,
+                  "a relay that went on without a late replica does not wait "
+                  "for ever for a parent that is silent") {
+  auto parent = system.spawn(silent_parent);
+  tree_type tree{system, caf::actor_cast<block_master>(parent)};
+  auto relay = tree.add_relay(tree.master(), "bn1", {1, 2}, merge_blocks);
+  tree.enlist(relay, replica_range{1, 2});
+  auto one = send_first(tree, relay, 1)();
+  CHECK_MESSAGE(one.failed(errc::deadline_exceeded,
+                           {"the relay of replicas 1 to 2 waited",
+                            "for the answer of its parent"}),
+                one.text());
+}
+
+TEST_CASE_FIXTURE(system_fixture, "a message before its ticket is refused, and "
+                                  "the replica takes part when it has one") {
+  auto parent = system.spawn<hesitant_parent>();
+  tree_type tree{system, caf::actor_cast<block_master>(parent)};
+  auto relay = tree.add_relay(tree.master(), "bn1", {1, 1}, merge_blocks);
+  auto& self = tree.actor(1);
+  auto ticket = register_slave(self, relay, 1);
+  auto early = send_first(tree, relay, 1)();
+  CHECK_MESSAGE(early.failed(errc::unregistered,
+                             {"replica 1 sent a message before it had its "
+                              "ticket"}),
+                early.text());
+  detail::anon_send(parent, go_atom_v);
+  std::move(ticket).receive([](const slave_ticket&) {},
+                            [](const caf::error& x) { FAIL(describe(x)); });
+  auto first = send_first(tree, relay, 1)();
+  CHECK_MESSAGE(first.value == block{7}, first.text());
+}
+
 TEST_CASE_FIXTURE(system_fixture, "a master and relays whose handles all go at "
                                   "once end, and their replicas hear of it") {
   for (int i = 0; i < 20; ++i) {

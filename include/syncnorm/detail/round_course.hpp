@@ -95,6 +95,10 @@ void round_keeper<In, Out>::complete_if_ready() {
   } catch (...) {
     fail(make_error(errc::callback_failed, where() + ": the callback threw"));
   }
+  // The timer of a relay that went on without those who were late has rung; now
+  // it waits for its parent.
+  if (completed_ && !armed_)
+    arm(started_ + limit() - this->clock().now());
 }
 
 template <class In, class Out>

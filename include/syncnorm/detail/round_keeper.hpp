@@ -135,6 +135,11 @@ protected:
     return ticket_for(tag);
   }
 
+  /// Whether those who registered in this generation have their tickets.
+  [[nodiscard]] virtual bool has_welcomed() const {
+    return true;
+  }
+
   virtual void on_new_generation() {}
 
   virtual void on_failed(fault) {}

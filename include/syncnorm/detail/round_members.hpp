@@ -105,6 +105,9 @@ round_keeper<In, Out>::refuse(const round_tag& tag,
     return not_a_member(tag.identifier);
   if (failure_)
     return after_failure(*position);
+  if (!has_welcomed())
+    return make_error(errc::unregistered,
+                      no_ticket_text(where(), tag.identifier));
   if (tag.layer != layer_)
     return blame(*position, errc::wrong_layer,
                  wrong_layer_text(where(), tag.identifier));

@@ -45,6 +45,10 @@ namespace syncnorm::detail {
 [[nodiscard]] std::string unregistered_text(const std::string& where,
                                             std::int64_t identifier);
 
+/// `"<where>: replica 3 sent a message before it had its ticket"`
+[[nodiscard]] std::string no_ticket_text(const std::string& where,
+                                         std::int64_t identifier);
+
 /// `"<where>: replica 3 gave up: <why>"`
 [[nodiscard]] std::string gave_up_text(const std::string& where,
                                        const participant& who,

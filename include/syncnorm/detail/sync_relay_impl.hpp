@@ -62,6 +62,10 @@ private:
     return promise;
   }
 
+  [[nodiscard]] bool has_welcomed() const override {
+    return upstream_.has_value();
+  }
+
   void join() {
     if (std::exchange(joining_, true))
       return;
