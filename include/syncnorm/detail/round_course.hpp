@@ -84,6 +84,7 @@ void round_keeper<In, Out>::complete_if_ready() {
   if (completed_ || failure_ || !seats_.all_arrived())
     return;
   completed_ = true;
+  waited_ = this->clock().now() - started_;
   patience_.reset();
   try {
     complete(seats_.gather());
@@ -104,7 +105,7 @@ void round_keeper<In, Out>::complete_if_ready() {
 template <class In, class Out>
 template <class ReplyOf>
 void round_keeper<In, Out>::answer(ReplyOf reply_of) {
-  monitor_.completed(this->clock().now() - started_);
+  monitor_.completed(waited_);
   for (std::size_t i = 0; i < seats_.size(); ++i)
     if (seats_[i].arrived)
       seats_.answer(i, reply_of(i));

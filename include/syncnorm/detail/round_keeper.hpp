@@ -205,6 +205,8 @@ protected:
   bool completed_ = false;
   bool exiting_ = false;
   time_point started_;
+  /// From the first message of the round that is complete to its last.
+  caf::timespan waited_{0};
   /// Set from a round's failure to the next generation.
   std::optional<caf::error> failure_;
 

@@ -118,10 +118,9 @@ private:
   // -- a round ----------------------------------------------------------------
 
   void complete(std::span<identified<In>> messages) override {
-    auto waited = this->clock().now() - this->started_;
     auto round = std::pair{this->generation_, this->round_};
     detail::request(this, parent_, run_relay_atom_v, *upstream_,
-                    wrap_parts(merge_blocks(messages), waited))
+                    wrap_parts(merge_blocks(messages), this->waited_))
         .then(
             [this, round](Out& reply) {
               if (!is_current(round))
