@@ -44,7 +44,7 @@ enum class failure_policy : std::uint8_t {
 };
 
 /// The longest deadline of a round.
-inline constexpr caf::timespan max_deadline = std::chrono::hours{24 * 365};
+inline constexpr caf::timespan max_deadline = detail::longest_wait;
 
 /// What a master is spawned with. What is left open, the system's configuration
 /// decides: see `sync_defaults`.

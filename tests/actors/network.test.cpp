@@ -245,6 +245,24 @@ TEST_CASE_FIXTURE(two_nodes,
            "already");
 }
 
+TEST_CASE_FIXTURE(two_nodes, "who has all the patience there is gets an answer "
+                             "too") {
+  constexpr auto ever = caf::timespan::max();
+  auto directory = spawn_master_directory(system, {{"bn1", master}});
+  auto port = publish_master(system, directory);
+  REQUIRE(port);
+  auto remote = remote_master<block, block>(other, "127.0.0.1", *port, "bn1",
+                                            {.patience = ever});
+  CHECK_MESSAGE(remote, describe(remote.error()));
+  if (remote) {
+    caf::scoped_actor self{other};
+    register_slave(self, *remote, 1, ever)
+        .receive([](const slave_ticket&) {},
+                 [](const caf::error& e) { FAIL_CHECK(describe(e)); });
+  }
+  caf::anon_send_exit(directory, caf::exit_reason::user_shutdown);
+}
+
 TEST_CASE_FIXTURE(two_nodes,
                   "a node that goes away ends the round for the others") {
   auto port = publish();

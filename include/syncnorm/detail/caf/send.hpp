@@ -2,6 +2,8 @@
 
 #include "syncnorm/detail/caf/line.hpp"
 
+#include <algorithm>
+#include <chrono>
 #include <utility>
 
 #if !SYNCNORM_CAF_LEGACY
@@ -62,10 +64,15 @@ auto delegate(Self&& self, const Handle& to, Ts&&... xs) {
 #endif
 }
 
+/// The longest time that a request may take: CAF adds it to the time of day, in
+/// nanoseconds, and must not get beyond the end.
+inline constexpr caf::timespan longest_wait = std::chrono::hours{24 * 365};
+
 /// Requests that fail with `caf::sec::request_timeout` when the time is over.
 template <class Self, class Handle, class... Ts>
 auto request_within(Self&& self, caf::timespan timeout, const Handle& to,
                     Ts&&... xs) {
+  timeout = std::min(timeout, longest_wait);
 #if SYNCNORM_CAF_LEGACY
   return self->request(to, timeout, std::forward<Ts>(xs)...);
 #else
