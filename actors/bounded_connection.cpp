@@ -1,6 +1,7 @@
 #include "bounded_connection.hpp"
 
 #include "bounded_scribe.hpp"
+#include "connect_within.hpp"
 #include "tls_scribe.hpp"
 
 #include <caf/io/middleman_actor_impl.hpp>
@@ -67,9 +68,10 @@ private:
 class bounded_middleman final : public io::middleman_actor_impl {
 public:
   bounded_middleman(caf::actor_config& config, caf::actor broker,
-                    std::size_t limit)
+                    std::size_t limit, caf::timespan patience)
       : middleman_actor_impl{config, std::move(broker)},
-        rules_{&system(), limit} {}
+        rules_{&system(), limit},
+        patience_{patience} {}
 
   const char* name() const override {
     return "syncnorm.doorman";
@@ -78,7 +80,7 @@ public:
 protected:
   caf::expected<io::scribe_ptr> connect(const std::string& host,
                                         std::uint16_t port) override {
-    auto socket = io::network::new_tcp_connection(host, port);
+    auto socket = connect_within(patience_, host, port);
     if (!socket)
       return std::move(socket.error());
     auto scribe = make_scribe(rules_, 0, multiplexer(), *socket);
@@ -102,15 +104,17 @@ private:
   }
 
   connection_rules rules_;
+  caf::timespan patience_;
 };
 
 } // namespace
 
 io::middleman_actor spawn_bounded_doorman(caf::actor_system& system,
-                                          std::size_t limit) {
+                                          std::size_t limit,
+                                          caf::timespan patience) {
   // Connecting and looking up a name wait.
   return system.spawn<bounded_middleman, caf::detached>(protocol_broker(system),
-                                                        limit);
+                                                        limit, patience);
 }
 
 } // namespace syncnorm::detail

@@ -30,8 +30,8 @@ namespace {
 /// Opens a port, or connects, for the system; ends with this object.
 class doorman {
 public:
-  doorman(caf::actor_system& system, std::size_t limit)
-      : actor_{detail::spawn_bounded_doorman(system, limit)} {}
+  doorman(caf::actor_system& system, std::size_t limit, caf::timespan patience)
+      : actor_{detail::spawn_bounded_doorman(system, limit, patience)} {}
 
   doorman(const doorman&) = delete;
   doorman& operator=(const doorman&) = delete;
@@ -58,7 +58,7 @@ bool is_timeout(const caf::error& x) {
 
 /// Why there was no answer, in words for what CAF only has a name for.
 std::string silence_text(caf::timespan patience, const caf::error& x) {
-  if (is_timeout(x))
+  if (is_timeout(x) || x == caf::sec::connection_timeout)
     return fmt::format("nothing heard for {:g} s", seconds(patience));
   if (x == caf::sec::disconnect_during_handshake)
     return "the other side ended the connection in the handshake: it may want "
@@ -137,7 +137,8 @@ look_up(caf::actor_system& system, std::size_t limit,
         std::uint16_t port, caf::timespan patience) {
   caf::expected<caf::strong_actor_ptr> result{caf::sec::runtime_error};
   caf::scoped_actor self{system};
-  detail::request_within(self, patience, doorman{system, limit}.actor(),
+  detail::request_within(self, patience,
+                         doorman{system, limit, patience}.actor(),
                          caf::connect_atom_v, host, port)
       .receive(
           [&](const caf::node_id&, const caf::strong_actor_ptr& actor,
@@ -218,7 +219,7 @@ caf::expected<std::uint16_t> publish_actor(caf::actor_system& system,
   constexpr auto patience = std::chrono::minutes{1};
   caf::expected<std::uint16_t> result{caf::sec::runtime_error};
   caf::scoped_actor self{system};
-  request_within(self, patience, doorman{system, *limit}.actor(),
+  request_within(self, patience, doorman{system, *limit, patience}.actor(),
                  caf::publish_atom_v, options.port, actor, std::move(interface),
                  options.address, options.reuse)
       .receive(
@@ -249,8 +250,10 @@ find_actor(caf::actor_system& system, const std::set<std::string>& interface,
                                           std::chrono::milliseconds{1}));
     if (found)
       return found;
-    if (--attempts == 0 || is_timeout(found.error())
-        || !tls_failure(port).empty())
+    // CAF's next heartbeat ends each connection that is still in its handshake.
+    auto cut = found.error() == caf::sec::connection_timeout;
+    if (is_timeout(found.error()) || clock::now() >= until
+        || !tls_failure(port).empty() || (!cut && --attempts == 0))
       return connect_error(host, port, options.patience, found.error());
   }
 }

@@ -5,7 +5,11 @@
 #include "tests/trainer/certificates.hpp"
 #include "tests/trainer/stranger.hpp"
 
+#include <arpa/inet.h>
 #include <doctest/doctest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <cstdio>
@@ -301,6 +305,109 @@ TEST_CASE_FIXTURE(master_by_tls, "a node that refuses this one by TLS disturbs "
         .receive([](const sync_metrics& x) { CHECK(x.layer == "sum"); },
                  [](const caf::error& x) { FAIL_CHECK(describe(x)); });
   caf::anon_send_exit(theirs, caf::exit_reason::user_shutdown);
+}
+
+namespace {
+
+/// A node with a heartbeat in every `interval`, to which nobody gets lost.
+struct beating_node {
+  explicit beating_node(caf::timespan interval) : cfg{interval} {}
+
+  struct beating_config : config {
+    explicit beating_config(caf::timespan interval) {
+      use_network(*this);
+      detail::set_heartbeats(*this, interval, std::chrono::seconds{20});
+    }
+  };
+
+  int types = init_types();
+  beating_config cfg;
+  caf::actor_system system{cfg};
+};
+
+/// A port of this machine at which nobody takes what comes.
+class deaf_listener {
+public:
+  /// @param waiting how many connections the system takes by itself.
+  explicit deaf_listener(int waiting)
+      : listener_{::socket(AF_INET, SOCK_STREAM, 0)} {
+    address_.sin_family = AF_INET;
+    address_.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address_;
+    REQUIRE(::bind(listener_, plain(), size) == 0);
+    REQUIRE(::listen(listener_, waiting) == 0);
+    ::getsockname(listener_, plain(), &size);
+  }
+
+  deaf_listener(const deaf_listener&) = delete;
+  deaf_listener& operator=(const deaf_listener&) = delete;
+
+  ~deaf_listener() {
+    for (auto x : others_)
+      ::close(x);
+    ::close(listener_);
+  }
+
+  /// Connects so often, and waits for none of them.
+  void crowd(int times) {
+    while (times-- > 0) {
+      others_.push_back(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0));
+      (void) ::connect(others_.back(), plain(), sizeof address_);
+    }
+  }
+
+  [[nodiscard]] std::uint16_t port() const {
+    return ntohs(address_.sin_port);
+  }
+
+private:
+  sockaddr* plain() {
+    return reinterpret_cast<sockaddr*>(&address_);
+  }
+
+  int listener_;
+  sockaddr_in address_{};
+  std::vector<int> others_;
+};
+
+} // namespace
+
+TEST_CASE("heartbeats of this node do not shorten the patience with a silent "
+          "one") {
+  beating_node node{std::chrono::milliseconds{50}};
+  deaf_listener silent{100};
+  auto master =
+      remote_master<block, block>(node.system, "127.0.0.1", silent.port(),
+                                  {.patience = std::chrono::milliseconds{500}});
+  REQUIRE_FALSE(master);
+  CHECK(code_of(master.error()) == errc::master_down);
+  auto text = describe(master.error());
+  CHECK_MESSAGE(text.ends_with("nothing heard for 0.5 s"), text);
+}
+
+TEST_CASE_FIXTURE(served_master, "a heartbeat of this node in the middle of a "
+                                 "handshake ends no connecting") {
+  beating_node node{std::chrono::milliseconds{5}};
+  auto port = publish();
+  for (int i = 0; i < 300; ++i) {
+    auto found = remote_master<block, block>(node.system, "127.0.0.1", port);
+    REQUIRE_MESSAGE(found, describe(found.error()));
+  }
+}
+
+TEST_CASE("a port that takes no connection holds no actor system for longer "
+          "than the patience asked for"
+          * doctest::timeout(60)) {
+  deaf_listener crowded{0};
+  crowded.crowd(4);
+  for (const auto* host : {"127.0.0.1", "localhost"}) {
+    beating_node node{std::chrono::seconds{4}};
+    auto master = remote_master<block, block>(
+        node.system, host, crowded.port(),
+        {.patience = std::chrono::milliseconds{200}});
+    REQUIRE_FALSE(master);
+    CHECK(code_of(master.error()) == errc::master_down);
+  }
 }
 
 TEST_CASE("nobody is connected to where syncnorm.max-message is a bad value") {

@@ -1,0 +1,22 @@
+#pragma once
+
+#include "syncnorm/detail/caf_compat.hpp"
+
+#include <caf/io/network/native_socket.hpp>
+
+#include <cstdint>
+#include <string>
+
+namespace syncnorm::detail {
+
+/// Connects to that port of a host: to one of its addresses after the other, of
+/// which each has its share of the time. A connection of CAF's own waits for as
+/// long as TCP tries, two minutes, and the end of its actor system with it. How
+/// long a name takes is up to the machine's resolver.
+/// @returns a socket that does not block; or `connection_timeout` if nobody
+///          answered, or `cannot_connect_to_node` and why.
+[[nodiscard]] caf::expected<caf::io::network::native_socket>
+connect_within(caf::timespan patience, const std::string& host,
+               std::uint16_t port);
+
+} // namespace syncnorm::detail
