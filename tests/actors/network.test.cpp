@@ -7,6 +7,7 @@
 
 #include <doctest/doctest.h>
 #include <linux/tcp.h>
+#include <malloc.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
@@ -231,6 +232,67 @@ TEST_CASE_FIXTURE(two_nodes,
         CHECK(x == block{11, 22});
       },
       [](caf::error& e) { FAIL(describe(e)); });
+}
+
+namespace {
+
+/// Slave 1, without a pause. Tells when it is registered.
+class busy_slave : public caf::event_based_actor {
+public:
+  busy_slave(caf::actor_config& config, master_type master, caf::actor witness)
+      : caf::event_based_actor{config},
+        master_{std::move(master)},
+        witness_{std::move(witness)} {}
+
+  caf::behavior make_behavior() override {
+    register_slave(this, master_, 1).then([this](const slave_ticket& ticket) {
+      pipe_.emplace(master_, ticket);
+      detail::send(this, witness_, caf::ok_atom_v);
+      next();
+    });
+    return {[](go_atom) {}};
+  }
+
+private:
+  void next() {
+    pipe_->run_slave(this, block{1})
+        .then([this](const block&) { next(); },
+              [this](const caf::error& x) { quit(x); });
+  }
+
+  master_type master_;
+  caf::actor witness_;
+  std::optional<pipe_type> pipe_;
+};
+
+/// Bytes that this process has taken and not given back.
+std::int64_t memory_in_use() {
+  auto x = ::mallinfo2();
+  return static_cast<std::int64_t>(x.uordblks + x.hblkhd);
+}
+
+} // namespace
+
+TEST_CASE_FIXTURE(two_nodes, "rounds of an actor whose master is on another "
+                             "node leave nothing behind") {
+  caf::scoped_actor owner{system};
+  caf::scoped_actor witness{other};
+  auto slave =
+      other.spawn<busy_slave>(connect(other, publish()), caf::actor{witness});
+  witness->receive([](caf::ok_atom) {});
+  auto run = [&](int times) {
+    while (times-- > 0)
+      run_master(owner, master, block{1})
+          .receive([](const block&) {},
+                   [](const caf::error& e) { FAIL_CHECK(describe(e)); });
+  };
+  run(500);
+  auto before = memory_in_use();
+  run(4000);
+  auto taken = memory_in_use() - before;
+  MESSAGE(taken, " bytes");
+  CHECK(taken < 4000 * 40);
+  caf::anon_send_exit(slave, caf::exit_reason::kill);
 }
 
 TEST_CASE_FIXTURE(two_nodes,

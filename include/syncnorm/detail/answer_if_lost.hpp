@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -32,11 +33,17 @@ class lost_answer final : public caf::attachable {
 public:
   /// Whose request it is.
   struct replica {
-    static constexpr std::size_t token_type = 0x73796e63; // "sync"
     caf::actor_id asker;
     std::int64_t identifier;
 
     bool operator==(const replica&) const = default;
+  };
+
+  /// Selects what was attached for that replica; `answer` gets its id.
+  struct predecessor {
+    static constexpr std::size_t token_type = 0x73796e63; // "sync"
+    replica whose;
+    std::optional<caf::message_id>& answer;
   };
 
   lost_answer(caf::weak_actor_ptr asker, caf::message_id id,
@@ -51,8 +58,13 @@ public:
   }
 
   bool matches(const token& what) override {
-    return what.subtype == replica::token_type
-           && *static_cast<const replica*>(what.ptr) == whose_;
+    if (what.subtype != predecessor::token_type)
+      return false;
+    const auto& x = *static_cast<const predecessor*>(what.ptr);
+    if (x.whose != whose_)
+      return false;
+    x.answer = id_;
+    return true;
   }
 
 private:
@@ -64,16 +76,19 @@ private:
 /// Call before a request to a master: if that is on another node, the request
 /// gets `master_down` as soon as the node is taken for lost, or at once if it
 /// was before. For the last request of a replica.
+/// @returns the id of the answer to the one before, if there was one.
 template <class Self, class Master>
-void answer_if_lost(Self&& self, const Master& master,
-                    std::int64_t identifier) {
+std::optional<caf::message_id> answer_if_lost(Self&& self, const Master& master,
+                                              std::int64_t identifier) {
   if (!is_distant(master))
-    return;
+    return std::nullopt;
   auto* proxy = caf::actor_cast<caf::abstract_actor*>(master);
   const lost_answer::replica whose{self->ctrl()->id(), identifier};
-  proxy->detach(whose);
+  std::optional<caf::message_id> before;
+  proxy->detach(lost_answer::predecessor{whose, before});
   proxy->attach(std::make_unique<lost_answer>(caf::weak_actor_ptr{self->ctrl()},
                                               next_answer(self), whose));
+  return before;
 }
 
 } // namespace syncnorm::detail

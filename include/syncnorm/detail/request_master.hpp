@@ -19,7 +19,10 @@ auto request_master(Self&& self, caf::timespan patience, const Master& master,
                     std::int64_t identifier, Ts&&... xs) {
   if (!is_distant(master))
     return request(self, master, std::forward<Ts>(xs)...);
-  answer_if_lost(self, master, identifier);
+  auto before = answer_if_lost(self, master, identifier);
+  // Of those who only ask, several requests may be under way.
+  if (before && identifier != no_replica)
+    end_timer(self, *before);
   return request_within(self, patience, master, std::forward<Ts>(xs)...);
 }
 

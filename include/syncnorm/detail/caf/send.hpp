@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <type_traits>
 #include <utility>
 
 #if !SYNCNORM_CAF_LEGACY
@@ -77,6 +78,33 @@ auto request_within(Self&& self, caf::timespan timeout, const Handle& to,
   return self->request(to, timeout, std::forward<Ts>(xs)...);
 #else
   return self->mail(std::forward<Ts>(xs)...).request(to, timeout);
+#endif
+}
+
+#if SYNCNORM_CAF_LEGACY
+/// What an actor waits for, which CAF tells only those who derive from it.
+struct pending_answers : caf::scheduled_actor {
+  static bool contain(const caf::scheduled_actor& self, caf::message_id id) {
+    const auto& any = self.*&pending_answers::multiplexed_responses_;
+    const auto& next = self.*&pending_answers::awaited_responses_;
+    return any.find(id) != any.end()
+           || std::any_of(next.begin(), next.end(),
+                          [id](const auto& x) { return x.first == id; });
+  }
+};
+#endif
+
+/// Ends the timer of a request whose answer, of that id, has come. CAF 0.17
+/// keeps it until it rings. Leaves it if the actor waits for the answer, and to
+/// one that blocks, which may.
+template <class Self>
+void end_timer([[maybe_unused]] Self&& self,
+               [[maybe_unused]] caf::message_id answer) {
+#if SYNCNORM_CAF_LEGACY
+  using actor_type = std::remove_reference_t<decltype(*self)>;
+  if constexpr (std::is_base_of_v<caf::scheduled_actor, actor_type>)
+    if (!pending_answers::contain(*self, answer))
+      self->clock().cancel_request_timeout(&*self, answer);
 #endif
 }
 
