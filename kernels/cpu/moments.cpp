@@ -2,6 +2,8 @@
 #include "kernels/cpu/targets.hpp"
 #include "kernels/math.hpp"
 
+#include <type_traits>
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/moments.cpp"
 #include <hwy/foreach_target.h>
@@ -14,12 +16,15 @@ namespace syncnorm::cpu::HWY_NAMESPACE {
 
 namespace {
 
-/// Sums of x - pivot and its square; results are mean and M2. The pivot is the
-/// channel's first element, then the mean of all blocks before.
+/// Sums of x - pivot and its square; results are mean, less the channel's
+/// origin, and M2. The pivot is the channel's first element, then the mean of
+/// all blocks before.
 template <class T>
 struct moments_reduction {
   using real = compute_t<T>;
   using cursor = const T*;
+
+  static constexpr bool has_origin = std::is_same_v<T, double>;
 
   /// The second level has room for more than the first.
   static constexpr std::int64_t ahead = 16 * fetch_distance;
@@ -32,6 +37,18 @@ struct moments_reduction {
 
   cursor x;
   strides step;
+  /// From the first element of a channel to that of the next.
+  std::int64_t channel_step;
+
+  /// What means are kept relative to: in float64, where they could not be
+  /// wider, the first element, or a mean far beyond the deviation would take
+  /// digits from the distances that Chan's update squares.
+  [[nodiscard]] double origin(std::int64_t c) const {
+    if constexpr (has_origin)
+      return x[c * channel_step];
+    else
+      return 0;
+  }
 
   [[nodiscard]] cursor plane(std::int64_t g, std::int64_t c) const {
     return x + g * step.group + c * step.inner;
@@ -59,17 +76,22 @@ struct moments_reduction {
 
   [[nodiscard]] real pivot(const slab_memory& results, std::int64_t c,
                            std::int64_t before, cursor at) const {
-    return before == 0 ? to_real(*at) : real(results.first[c]);
+    if (before == 0)
+      return to_real(*at);
+    if constexpr (has_origin)
+      return results.first[c] + origin(c);
+    else
+      return real(results.first[c]);
   }
 
   [[nodiscard]] block_weights block(std::int64_t before, std::int64_t n) const {
     return {double(n), before == 0, math::weights_of_merge<double>(before, n)};
   }
 
-  static void flush(const channel_results& results, const block_weights& block,
-                    std::int64_t c, real pivot, double s, double q) {
-    auto part =
-        math::from_shifted_sums<double>(double(pivot), s, q, block.count);
+  void flush(const channel_results& results, const block_weights& block,
+             std::int64_t c, real pivot, double s, double q) const {
+    auto part = math::from_shifted_sums<double>(double(pivot) - origin(c), s, q,
+                                                block.count);
     math::mean_m2<double> whole{results.first[c], results.second[c]};
     // Not a matter of weights alone: before the first block a mean of 0 would
     // make infinity into NaN.
@@ -109,6 +131,15 @@ void merge_slabs(const reduce_tasks& tasks, const slab_layout& layout,
     }
 }
 
+/// Makes the means what they are, no longer relative to an origin.
+template <class T>
+void add_origins(const moments_reduction<T>& reduction,
+                 const slab_memory& results, std::int64_t channels) {
+  if constexpr (moments_reduction<T>::has_origin)
+    for (std::int64_t c = 0; c < channels; ++c)
+      results.first[c] += reduction.origin(c);
+}
+
 template <class Stored>
 void write_moments(const slab_memory& results, const moments_view& out) {
   std::transform(results.first, results.first + out.channels,
@@ -125,12 +156,14 @@ void moments_of(const execution& run, const const_tensor_view& x,
   auto w = walk_of(x.layout(), gapless(x.layout()));
   auto plan = plan_of(w);
   slab_layout layout{x.layout()};
-  moments_reduction<T> reduction{static_cast<const T*>(x.data()),
-                                 strides_of(w, x.layout())};
+  auto step = strides_of(w, x.layout());
+  moments_reduction<T> reduction{static_cast<const T*>(x.data()), step,
+                                 w.rows ? 1 : step.inner};
   reduce(run, reduction, w, plan, layout, scratch.data);
   merge_slabs(reduce_tasks{w, plan, 1}, layout, scratch.data, plan.slabs,
               w.channels);
   auto results = layout.slab(scratch.data, 0);
+  add_origins(reduction, results, w.channels);
   if (out.type == dtype::float64)
     write_moments<double>(results, out);
   else

@@ -103,22 +103,72 @@ TEST_CASE("each instruction set has kernels of its own") {
 }
 #endif
 
+namespace {
+
+/// Expects the moments of the reference, and a variance with digits.
+void check_variance(const layout_case& one, const values& source) {
+  auto type = one.layout.type;
+  tensor x{one.layout, source, one.skip};
+  auto got = moments_of(x, statistics_type(type));
+  auto want = reference_moments(x.get());
+  CHECK(wrong_channels(got, want, type) == 0);
+  for (std::size_t c = 0; c < want.size(); ++c)
+    REQUIRE(std::abs(got.m2[c] / double(want[c].m2) - 1) < 1e-3);
+}
+
+/// From sample to sample the values drift, by four deviations in all.
+values drifting_values(const tensor_shape& shape, double mean) {
+  auto result = random_values(shape, 3, mean, 1);
+  result.for_each([&](auto n, auto c, auto s) {
+    result.at(n, c, s) += 4 * double(n) / double(shape.samples);
+  });
+  return result;
+}
+
+/// Of values of deviation 1.
+struct distant_mean {
+  dtype type;
+  double mean;
+};
+
+const std::vector<tensor_shape> planes_and_rows{
+    {16, 3, 3136}, {64, 8, 49}, {500, 130, 1}};
+
+} // namespace
+
 TEST_CASE("the variance survives a mean far beyond the deviation") {
   for_each_target([&] {
-    for (auto ratio : {10.0, 1e3, 1e4})
-      for (tensor_shape shape :
-           {tensor_shape{16, 3, 3136}, {64, 8, 49}, {500, 130, 1}})
-        for (const auto& one : layouts_of(dtype::float32, shape)) {
-          INFO(describe(one.layout), ", mean / deviation ", ratio);
-          auto source = random_values(shape, 3, ratio, 1);
-          tensor x{one.layout, source, one.skip};
-          auto got = moments_of(x, dtype::float32);
-          auto want = reference_moments(x.get());
-          CHECK(wrong_channels(got, want, dtype::float32) == 0);
-          for (std::size_t c = 0; c < want.size(); ++c)
-            REQUIRE(std::abs(got.m2[c] / double(want[c].m2) - 1) < 1e-3);
+    for (const auto& given : {distant_mean{dtype::float32, 10},
+                              {dtype::float32, 1e3},
+                              {dtype::float32, 1e4},
+                              {dtype::float64, 1e4},
+                              {dtype::float64, 1e8}})
+      for (const auto& shape : planes_and_rows)
+        for (const auto& one : layouts_of(given.type, shape)) {
+          INFO(describe(one.layout), ", mean / deviation ", given.mean);
+          check_variance(one, random_values(shape, 3, given.mean, 1));
         }
   });
+}
+
+TEST_CASE("the variance of values that drift survives a mean far beyond it") {
+  for_each_target([&] {
+    for (const auto& given :
+         {distant_mean{dtype::float32, 1e4}, {dtype::float64, 1e8}})
+      for (const auto& shape : planes_and_rows)
+        for (const auto& one : layouts_of(given.type, shape)) {
+          INFO(describe(one.layout), ", mean ", given.mean);
+          check_variance(one, drifting_values(shape, given.mean));
+        }
+  });
+}
+
+TEST_CASE("slabs of float64 are merged without their mean's digits") {
+  for (tensor_shape shape : {tensor_shape{16, 3, 70'000}, {3, 1, 1'100'000}})
+    for (const auto& one : layouts_of(dtype::float64, shape)) {
+      INFO(describe(one.layout));
+      check_variance(one, drifting_values(shape, 1e8));
+    }
 }
 
 TEST_CASE("an outlier that comes first does not spoil the variance") {
