@@ -33,6 +33,8 @@ struct gradient_reduction {
 
   struct nothing {};
 
+  static constexpr bool finds_pivots = false;
+
   static constexpr std::int64_t ahead = fetch_distance;
 
   walk w;

@@ -17,12 +17,14 @@ namespace syncnorm::cpu::HWY_NAMESPACE {
 namespace {
 
 /// Sums of x - pivot and its square; results are mean, less the channel's
-/// origin, and M2. The pivot is the channel's first element, then the mean of
-/// all blocks before.
+/// origin, and M2. The pivot is the channel's first element, or the mean of
+/// some, then the mean of all blocks before.
 template <class T>
 struct moments_reduction {
   using real = compute_t<T>;
   using cursor = const T*;
+
+  static constexpr bool finds_pivots = true;
 
   static constexpr bool has_origin = std::is_same_v<T, double>;
 

@@ -7,6 +7,7 @@
 // A `Reduction` has:
 //   real               the type of calculation
 //   cursor             where in the inputs a run of elements starts
+//   finds_pivots       whether pivots come from the elements
 //   ahead              how many elements ahead planes are fetched
 //   plane(g, c), row(g, r)         cursors
 //   add<Full>(d, at, i, n, pivot, s, q)  adds the elements [i, i + n) behind

@@ -166,6 +166,27 @@ void add_short_planes(const Reduction& r, const walk& w,
   }
 }
 
+/// The pivot of the block that starts with a plane, `before` elements after the
+/// first of the slab. A first plane of more elements than may stand behind one
+/// has the mean of some.
+template <class Reduction>
+typename Reduction::real pivot_of_planes(const Reduction& r, const walk& w,
+                                         const slab_memory& memory,
+                                         std::int64_t c, std::int64_t before,
+                                         const typename Reduction::cursor& at) {
+  using real = typename Reduction::real;
+  auto result = r.pivot(memory, c, before, at);
+  if constexpr (Reduction::finds_pivots)
+    if (before == 0 && w.inner > block_growth) {
+      tag<real> d;
+      auto s = hn::Zero(d);
+      auto q = hn::Zero(d);
+      add_run(r, at, first_elements, hn::Set(d, result), s, q);
+      result += real(sum_of(d, s)) / real(first_elements);
+    }
+  return result;
+}
+
 template <class Reduction>
 void reduce_short_planes(const Reduction& r, const walk& w,
                          const reduce_task& task, const slab_memory& memory) {
@@ -184,7 +205,8 @@ void reduce_short_planes(const Reduction& r, const walk& w,
     auto growth = std::max(block_growth * done, std::int64_t{1});
     auto last = std::min(g + std::min(most, growth), task.last_unit);
     for (auto c = task.first_channel; c < task.last_channel; ++c)
-      pivots[c] = r.pivot(memory, c, done * w.inner, r.plane(g, c));
+      pivots[c] =
+          pivot_of_planes(r, w, memory, c, done * w.inner, r.plane(g, c));
     add_short_planes(r, w, task, g, last, memory);
     auto block = r.block(done * w.inner, (last - g) * w.inner);
     for (auto c = task.first_channel; c < task.last_channel; ++c)
