@@ -19,13 +19,23 @@ void check_affine(const call_check& check, const channel_parameters& parameters,
   check.optional_array("parameters.bias", parameters.bias, type);
 }
 
+void check_residual(const call_check& check, const const_tensor_view& x,
+                    const const_tensor_view& y, const void* residual) {
+  check.optional_array("tail.residual", residual, x.type());
+  if (residual == nullptr)
+    return;
+  const_tensor_view added{residual, y.layout()};
+  check.same_stride("tail.residual", added, "x", x);
+  check.in_place("tail.residual", added, "y", y);
+}
+
 void check_normalize(const call_check& check, const const_tensor_view& x,
                      const tensor_view& y, const fused_tail& tail) {
   check.tensor("x", x);
   check.tensor("y", y);
   check.same_layout("y", y, "x", x);
   check.in_place("y", y, "x", x);
-  check.optional_array("tail.residual", tail.residual, x.type());
+  check_residual(check, x, y, tail.residual);
   check.mask("tail.mask", tail.mask);
   if (tail.mask != nullptr && !tail.relu)
     check.fail(errc::invalid_argument, "tail.mask", "null without ReLU",
@@ -59,6 +69,29 @@ channel_normalizer check_statistics(const call_check& check,
           parameters.weight, parameters.bias};
 }
 
+/// The bias's gradient is `sum_dy`, and may be the same array.
+void check_parameter_gradients(const call_check& check,
+                               const backward_sums& out, std::int64_t channels,
+                               dtype type) {
+  check.optional_array("out.weight_grad", out.weight_grad, type);
+  check.optional_array("out.bias_grad", out.bias_grad, type);
+  if (out.weight_grad != nullptr) {
+    check.apart("out.weight_grad", out.weight_grad, "out.sum_dy", out.sum_dy,
+                channels, type);
+    check.apart("out.weight_grad", out.weight_grad, "out.sum_dy_xmu",
+                out.sum_dy_xmu, channels, type);
+  }
+  if (out.bias_grad != nullptr) {
+    check.same_or_apart("out.bias_grad", out.bias_grad, "out.sum_dy",
+                        out.sum_dy, channels, type);
+    check.apart("out.bias_grad", out.bias_grad, "out.sum_dy_xmu",
+                out.sum_dy_xmu, channels, type);
+  }
+  if (out.weight_grad != nullptr && out.bias_grad != nullptr)
+    check.apart("out.bias_grad", out.bias_grad, "out.weight_grad",
+                out.weight_grad, channels, type);
+}
+
 void check_reduce(const call_check& check, const const_tensor_view& dy,
                   const const_tensor_view& x,
                   const channel_parameters& parameters,
@@ -75,8 +108,7 @@ void check_reduce(const call_check& check, const const_tensor_view& dy,
   check.array("out.sum_dy_xmu", out.sum_dy_xmu, type);
   check.apart("out.sum_dy_xmu", out.sum_dy_xmu, "out.sum_dy", out.sum_dy,
               x.shape().channels, type);
-  check.optional_array("out.weight_grad", out.weight_grad, type);
-  check.optional_array("out.bias_grad", out.bias_grad, type);
+  check_parameter_gradients(check, out, x.shape().channels, type);
 }
 
 void check_input_gradient(const call_check& check, const const_tensor_view& dy,
@@ -91,13 +123,20 @@ void check_input_gradient(const call_check& check, const const_tensor_view& dy,
   if (residual_grad != nullptr && residual_grad == dx.data())
     check.fail(errc::invalid_argument, "residual_grad",
                "memory apart from dx's", "the memory of dx");
-  if (residual_grad == dy.data() && dy.shape().samples > 1
-      && dx.sample_stride() != dy.sample_stride())
-    check.fail(errc::invalid_argument, "residual_grad",
-               fmt::format("the sample stride of dx, {}, as that of dy, "
-                           "which is the same memory",
-                           dx.sample_stride()),
-               std::to_string(dy.sample_stride()));
+  if (residual_grad == nullptr)
+    return;
+  const_tensor_view written{residual_grad, dx.layout()};
+  check.in_place("residual_grad", written, "dy", dy);
+  check.in_place("residual_grad", written, "dx", dx);
+}
+
+/// What `check_input_gradient` says of dy, of x.
+void check_input(const call_check& check, const const_tensor_view& x,
+                 const tensor_view& dx, const void* residual_grad) {
+  check.in_place("dx", dx, "x", x);
+  if (residual_grad != nullptr)
+    check.in_place("residual_grad",
+                   const_tensor_view{residual_grad, dx.layout()}, "x", x);
 }
 
 void check_sums(const call_check& check, const total_sums& sums,
@@ -180,7 +219,7 @@ void backward_input(const execution& run, const const_tensor_view& dy,
   check_input_gradient(check, dy, mask, dx, residual_grad);
   check.tensor("x", x);
   check.same_layout("x", x, "dy", dy);
-  check.in_place("dx", dx, "x", x);
+  check_input(check, x, dx, residual_grad);
   auto type = statistics_type(x.type());
   check.array("parameters.mean", parameters.mean, type);
   check.array("parameters.inv_std", parameters.inv_std, type);
@@ -232,7 +271,11 @@ void batch_norm_forward(const execution& run, const const_tensor_view& x,
   check.array("statistics.inv_std", statistics.inv_std, type);
   check.apart("statistics.inv_std", statistics.inv_std, "statistics.mean",
               statistics.mean, x.shape().channels, type);
-  check.running(statistics.running, type);
+  check.running(statistics.running, x.shape().channels, type);
+  check.apart("statistics.mean", statistics.mean, statistics.running,
+              x.shape().channels, type);
+  check.apart("statistics.inv_std", statistics.inv_std, statistics.running,
+              x.shape().channels, type);
   check.optional_array("weight", weight, type);
   check.optional_array("bias", bias, type);
   check.scratch(scratch,
@@ -266,7 +309,7 @@ void batch_norm_backward(const execution& run, const const_tensor_view& dy,
   call_check check{"batch_norm_backward", run};
   check_reduce(check, dy, x, parameters, mask, out);
   check_input_gradient(check, dy, mask, dx, residual_grad);
-  check.in_place("dx", dx, "x", x);
+  check_input(check, x, dx, residual_grad);
   auto type = statistics_type(x.type());
   check.array("parameters.inv_std", parameters.inv_std, type);
   check.optional_array("parameters.weight", parameters.weight, type);

@@ -23,6 +23,12 @@ bool is_array(const void* data, dtype type) {
          && reinterpret_cast<std::uintptr_t>(data) % size_of(type) == 0;
 }
 
+/// Whether the elements are one run of memory.
+bool is_one_run(const tensor_layout& layout) {
+  auto [n, c, s] = layout.shape;
+  return n <= 1 || layout.sample_stride == c * s;
+}
+
 /// Whether the last sample ends within 2^63 - 1 bytes of the first element.
 bool fits(const tensor_layout& layout) {
   auto room = max_bytes / std::int64_t(size_of(layout.type));
@@ -129,16 +135,26 @@ void call_check::same_layout(std::string_view argument,
          to_string(view.type()));
 }
 
-void call_check::in_place(std::string_view argument,
-                          const const_tensor_view& view,
-                          std::string_view like_argument,
-                          const const_tensor_view& like) const {
+void call_check::same_stride(std::string_view argument,
+                             const const_tensor_view& view,
+                             std::string_view like_argument,
+                             const const_tensor_view& like) const {
   if (view.data() == like.data() && view.shape().samples > 1
       && view.sample_stride() != like.sample_stride())
     fail(errc::invalid_argument, argument,
          fmt::format("the sample stride of {}, {}, as it is the same memory",
                      like_argument, like.sample_stride()),
          std::to_string(view.sample_stride()));
+}
+
+void call_check::in_place(std::string_view argument,
+                          const const_tensor_view& view,
+                          std::string_view like_argument,
+                          const const_tensor_view& like) const {
+  same_stride(argument, view, like_argument, like);
+  if (is_one_run(view.layout()) && is_one_run(like.layout()))
+    same_or_apart(argument, view.data(), like_argument, like.data(),
+                  view.size(), view.type());
 }
 
 void call_check::aligned(std::string_view argument, const void* data,
@@ -169,6 +185,23 @@ void call_check::apart(std::string_view argument, const void* data,
     fail(errc::invalid_argument, argument,
          fmt::format("memory apart from {}'s", other_argument),
          "memory that overlaps it");
+}
+
+void call_check::apart(std::string_view argument, const void* data,
+                       const running_view& running, std::int64_t channels,
+                       dtype type) const {
+  if (running.mean == nullptr)
+    return;
+  apart(argument, data, "running.mean", running.mean, channels, type);
+  apart(argument, data, "running.var", running.var, channels, type);
+}
+
+void call_check::same_or_apart(std::string_view argument, const void* data,
+                               std::string_view other_argument,
+                               const void* other, std::int64_t elements,
+                               dtype type) const {
+  if (data != other)
+    apart(argument, data, other_argument, other, elements, type);
 }
 
 void call_check::mask(std::string_view argument, const void* data) const {
@@ -230,12 +263,16 @@ void call_check::finalization(const finalize_options& options) const {
          std::to_string(options.momentum));
 }
 
-void call_check::running(const running_view& running, dtype type) const {
+void call_check::running(const running_view& running, std::int64_t channels,
+                         dtype type) const {
   optional_array("running.mean", running.mean, type);
   optional_array("running.var", running.var, type);
   if ((running.mean == nullptr) != (running.var == nullptr))
     fail(errc::invalid_argument, "running", "both mean and var, or neither",
          running.mean == nullptr ? "var only" : "mean only");
+  if (running.mean != nullptr)
+    apart("running.var", running.var, "running.mean", running.mean, channels,
+          type);
 }
 
 } // namespace syncnorm

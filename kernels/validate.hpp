@@ -47,8 +47,14 @@ public:
                    std::string_view like_argument,
                    const const_tensor_view& like) const;
 
-  /// If `view` starts where `like` does, it has the same sample stride: only
-  /// then is every element read before it is overwritten.
+  /// If `view` starts where `like` does, it has the same sample stride.
+  void same_stride(std::string_view argument, const const_tensor_view& view,
+                   std::string_view like_argument,
+                   const const_tensor_view& like) const;
+
+  /// As `same_stride`, and without gaps it overlaps `like` in no other way:
+  /// only then is every element read before it is overwritten. With gaps, the
+  /// samples of one may lie between those of the other.
   void in_place(std::string_view argument, const const_tensor_view& view,
                 std::string_view like_argument,
                 const const_tensor_view& like) const;
@@ -64,6 +70,16 @@ public:
   void apart(std::string_view argument, const void* data,
              std::string_view other_argument, const void* other,
              std::int64_t elements, dtype type) const;
+
+  /// Neither of the running statistics, if there are any, overlaps an array.
+  void apart(std::string_view argument, const void* data,
+             const running_view& running, std::int64_t channels,
+             dtype type) const;
+
+  /// Two arrays of `elements` are the same or have no byte in common.
+  void same_or_apart(std::string_view argument, const void* data,
+                     std::string_view other_argument, const void* other,
+                     std::int64_t elements, dtype type) const;
 
   /// Null, or aligned to 8 bytes.
   void mask(std::string_view argument, const void* data) const;
@@ -83,8 +99,9 @@ public:
   /// A good eps, a mode that exists, a momentum in [0, 1].
   void finalization(const finalize_options& options) const;
 
-  /// Both arrays null, or both as `array`.
-  void running(const running_view& running, dtype type) const;
+  /// Both arrays null, or both as `array` and apart from each other.
+  void running(const running_view& running, std::int64_t channels,
+               dtype type) const;
 
   [[noreturn]] void fail(errc code, std::string_view argument,
                          std::string_view expected, std::string_view got) const;

@@ -26,7 +26,8 @@ struct channel_parameters {
 /// What is fused behind the normalization: y = relu(normalized + residual).
 struct fused_tail {
   /// Added before ReLU; null: nothing. Layout and sample stride as the
-  /// output's; may be the memory of the output or the input.
+  /// output's; may be the memory of the output, or of the input if that has the
+  /// same sample stride.
   const void* residual = nullptr;
   /// Whether y is clipped below at 0.
   bool relu = false;
@@ -45,7 +46,7 @@ struct fused_tail {
 /// Sets y = (x - mean) * inv_std * weight + bias, then the tail.
 ///
 /// @param x, y  the same layout (sample strides may differ); y may be x, if the
-///              sample strides are equal.
+///              sample strides are equal, and overlaps it in no other way.
 /// @throws error as `batch_moments`.
 void normalize(const execution& run, const const_tensor_view& x,
                const channel_parameters& parameters, const tensor_view& y,
@@ -73,7 +74,8 @@ struct backward_sums {
 ///
 /// @param dy, x the same shape, dtype and format.
 /// @param parameters `mean` and, if a weight gradient is wanted, `inv_std`.
-/// @param out  `sum_dy` and `sum_dy_xmu` do not overlap.
+/// @param out  arrays that do not overlap, except that `bias_grad` may be
+///             `sum_dy`.
 /// @throws error as `batch_moments`.
 void backward_reduce(const execution& run, const const_tensor_view& dy,
                      const const_tensor_view& x,
@@ -124,7 +126,8 @@ struct total_sums {
 ///                 of dy, if the sample strides are equal.
 /// @param residual_grad  null, or where the masked dy is written: the gradient
 ///                 of the residual; layout and sample stride as dx; may be the
-///                 memory of dy if dx is not.
+///                 memory of dy or x if dx is not and the sample strides are
+///                 equal.
 /// @throws error as `batch_moments`.
 void backward_input(const execution& run, const const_tensor_view& dy,
                     const const_tensor_view& x,
@@ -165,7 +168,7 @@ struct batch_statistics {
   void* mean = nullptr;
   /// Where 1/σ goes, `[C]` of the statistics' type.
   void* inv_std = nullptr;
-  /// Updated, unless null.
+  /// Updated, unless null; apart from the two above.
   running_view running;
 };
 

@@ -110,7 +110,7 @@ enum class eps_mode : std::uint8_t {
 
 /// Statistics over all batches seen so far, updated once per round. Each
 /// pointer is null or points to C elements of the moments' dtype on their
-/// device; both are null or both are not.
+/// device; both are null or both are not. They do not overlap.
 struct running_view {
   /// The running mean, `[C]`.
   void* mean = nullptr;
@@ -142,7 +142,8 @@ struct finalize_options {
 ///                statistics, with mean 0 and the inverse deviation of
 ///                variance 0.
 /// @param mean, inv_std  C elements each of `total.type`, on its device; may be
-///                the memory of `total.mean` and `total.m2`.
+///                the memory of `total.mean` and `total.m2`, and overlap
+///                neither them, each other nor `running` in another way.
 /// @throws error as `batch_moments`; `invalid_argument` for eps < 0, not
 ///         finite, or a momentum outside [0, 1].
 void finalize_moments(const execution& run, const const_moments_view& total,

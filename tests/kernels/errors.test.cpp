@@ -126,6 +126,12 @@ const auto other_format = [](tensor_layout& l) {
 };
 const auto other_type = [](tensor_layout& l) { l.type = dtype::bfloat16; };
 const auto other_device = [](tensor_layout& l) { l.where = gpu; };
+/// The same samples of 5 elements a channel, with gaps or without.
+const auto with_gaps = [](tensor_layout& l) { l.shape.spatial = 5; };
+const auto without_gaps = [](tensor_layout& l) {
+  l.shape.spatial = 5;
+  l.sample_stride = 25;
+};
 const auto other_stride = [](tensor_layout& l) { l.sample_stride += 1; };
 
 } // namespace
@@ -275,6 +281,23 @@ TEST_CASE("finalize_moments refuses options and arrays that do not do") {
   });
 }
 
+TEST_CASE("finalize_moments refuses arrays that would overwrite each other") {
+  const auto& op = finalize_op;
+  refuses(op, errc::invalid_argument, "mean", [](auto& a) {
+    a.running = {a.first, a.scratch.data};
+  });
+  refuses(op, errc::invalid_argument, "inv_std", [](auto& a) {
+    a.running = {a.scratch.data, moved(a.second, -4)};
+  });
+  refuses(op, errc::invalid_argument, "running.var", [](auto& a) {
+    a.running = {a.scratch.data, a.scratch.data};
+  });
+  refuses(op, errc::invalid_argument, "mean",
+          [](auto& a) { a.part.mean = moved(a.first, -4); });
+  refuses(op, errc::invalid_argument, "inv_std",
+          [](auto& a) { a.part.m2 = moved(a.second, 4); });
+}
+
 TEST_CASE("the forward passes refuse what does not fit together") {
   for (const auto& op : {normalize_op, normalize_eval_op}) {
     refuses(op, errc::shape_mismatch, "y",
@@ -306,6 +329,37 @@ TEST_CASE("the forward passes refuse what does not fit together") {
           [](auto& a) { a.statistics.mean = nullptr; });
 }
 
+TEST_CASE("the forward passes refuse memory that they would read too late") {
+  for (const auto& op : {normalize_op, normalize_eval_op, forward_op}) {
+    refuses(op, errc::invalid_argument, "y", [](auto& a) {
+      a.x = {moved(a.y.data(), 4), a.layout};
+    });
+    refuses(op, errc::invalid_argument, "tail.residual",
+            [](auto& a) { a.tail.residual = moved(a.y.data(), -4); });
+    refuses(op, errc::invalid_argument, "tail.residual", [](auto& a) {
+      a.x = changed(a.x, with_gaps);
+      a.y = changed(a.y, without_gaps);
+      a.tail.residual = a.x.data();
+    });
+  }
+}
+
+TEST_CASE("samples of one tensor may lie between those of another") {
+  for (const auto& op : all_operations) {
+    arguments a;
+    tensor_layout both{dtype::float32, {2, 5, 12}, {}, 60, {}};
+    tensor memory{both, random_values(both.shape, 3)};
+    auto half = a.layout;
+    half.sample_stride = 60;
+    a.x = {memory.view().data(), half};
+    a.dy = a.x;
+    a.y = {moved(memory.view().data(), 30 * 4), half};
+    // It would have the sample stride of y, and more memory.
+    a.residual_grad = nullptr;
+    CHECK_NOTHROW(op.call(a));
+  }
+}
+
 TEST_CASE("the whole passes refuse what their steps refuse") {
   for (const auto& op : {forward_op, backward_op})
     refuses(op, errc::workspace_too_small, "scratch",
@@ -323,6 +377,15 @@ TEST_CASE("the whole passes refuse what their steps refuse") {
           [](auto& a) { a.second = a.first; });
   refuses(forward, errc::invalid_argument, "running",
           [](auto& a) { a.running.var = a.scratch.data; });
+  refuses(forward, errc::invalid_argument, "statistics.mean", [](auto& a) {
+    a.running = {a.first, a.scratch.data};
+  });
+  refuses(forward, errc::invalid_argument, "statistics.inv_std", [](auto& a) {
+    a.running = {a.scratch.data, moved(a.second, 4)};
+  });
+  refuses(forward, errc::invalid_argument, "running.var", [](auto& a) {
+    a.running = {a.scratch.data, a.scratch.data};
+  });
   refuses(forward, errc::invalid_argument, "weight",
           [](auto& a) { a.in = moved(a.in, 2); });
   const auto& backward = backward_op;
@@ -423,6 +486,24 @@ TEST_CASE("backward_reduce refuses what does not fit together") {
           [](auto& a) { a.sums.bias_grad = moved(a.first, 2); });
 }
 
+TEST_CASE("a reduction's sums and gradients are arrays apart") {
+  for (const auto& op : {reduce_op, backward_op}) {
+    for (auto with : {&backward_sums::sum_dy, &backward_sums::sum_dy_xmu})
+      refuses(op, errc::invalid_argument, "out.weight_grad",
+              [with](auto& a) { a.sums.weight_grad = a.sums.*with; });
+    refuses(op, errc::invalid_argument, "out.bias_grad",
+            [](auto& a) { a.sums.bias_grad = a.sums.sum_dy_xmu; });
+    refuses(op, errc::invalid_argument, "out.bias_grad",
+            [](auto& a) { a.sums.bias_grad = moved(a.sums.sum_dy, 4); });
+    refuses(op, errc::invalid_argument, "out.bias_grad", [](auto& a) {
+      a.sums.weight_grad = a.sums.bias_grad = a.scratch.data;
+    });
+    arguments a;
+    a.sums.bias_grad = a.sums.sum_dy;
+    CHECK_NOTHROW(op.call(a));
+  }
+}
+
 TEST_CASE("the input's gradient refuses what does not fit together") {
   for (const auto& op : {input_op, backward_op})
     refuses(op, errc::invalid_argument, "dx",
@@ -443,17 +524,26 @@ TEST_CASE("the input's gradient refuses what does not fit together") {
     refuses(op, errc::invalid_argument, "residual_grad",
             [](auto& a) { a.residual_grad = moved(a.residual_grad, 1); });
     refuses(op, errc::invalid_argument, "residual_grad", [](auto& a) {
-      a.dy = changed(a.dy, [](auto& l) { l.shape.spatial = 5; });
+      a.dy = changed(a.dy, with_gaps);
       a.x = a.dy;
-      a.y = changed(a.y, [](auto& l) {
-        l.shape.spatial = 5;
-        l.sample_stride = 25;
-      });
+      a.y = changed(a.y, without_gaps);
       a.residual_grad = const_cast<void*>(a.dy.data());
     });
+    refuses(op, errc::invalid_argument, "dx", [](auto& a) {
+      a.dy = {moved(a.y.data(), 4), a.layout};
+    });
+    refuses(op, errc::invalid_argument, "residual_grad",
+            [](auto& a) { a.residual_grad = moved(a.y.data(), 4); });
     refuses(op, errc::invalid_argument, "parameters.weight",
             [](auto& a) { a.parameters.weight = moved(a.in, 1); });
   }
+  for (const auto& op : {input_op, backward_op})
+    refuses(op, errc::invalid_argument, "residual_grad", [](auto& a) {
+      a.dy = changed(tensor_view{a.residual_grad, a.layout}, with_gaps);
+      a.x = changed(a.x, with_gaps);
+      a.y = changed(a.y, without_gaps);
+      a.residual_grad = const_cast<void*>(a.x.data());
+    });
   refuses(input_op, errc::shape_mismatch, "x",
           [](auto& a) { a.x = changed(a.x, other_format); });
   refuses(input_op, errc::invalid_argument, "parameters.mean",
