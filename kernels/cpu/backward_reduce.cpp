@@ -125,7 +125,9 @@ void write_sums(const double* sums, const double* products,
     return products == nullptr ? 0.0 : products[c];
   };
   auto weight_grad = [&](std::int64_t c) {
-    return sum_dy_xmu(c) * double(static_cast<const Real*>(inv_std)[c]);
+    return products == nullptr
+               ? 0.0
+               : products[c] * double(static_cast<const Real*>(inv_std)[c]);
   };
   write<Real>(out.sum_dy, channels, sum_dy);
   write<Real>(out.sum_dy_xmu, channels, sum_dy_xmu);

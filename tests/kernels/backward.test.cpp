@@ -228,6 +228,10 @@ TEST_CASE("backward_reduce of an empty batch gives zeros") {
         make_layout(dtype::float16,
                     std::vector{shape.samples, shape.channels, shape.spatial});
     channels k{dtype::float32, 3};
+    // What a variance of 0 leaves behind, or one of NaN.
+    k.inv_std = {dtype::float32,
+                 std::vector{1.0, std::numeric_limits<double>::infinity(),
+                             std::numeric_limits<double>::quiet_NaN()}};
     sums out{dtype::float32, 3};
     backward_reduce({}, {nullptr, layout}, {nullptr, layout}, k.get(), nullptr,
                     out.get(), {});
