@@ -5,8 +5,8 @@
 // of the same name here by the device of the execution. So whatever is below
 // may rely on what the public documentation asks for:
 //
-// - views are well-formed: C >= 1, N, S >= 0, sample stride >= C * S, a data
-//   pointer that is aligned to the element and not null unless N * S is 0;
+// - views are well-formed: 1 <= C <= 2^48, N, S >= 0, sample stride >= C * S, a
+//   data pointer that is aligned to the element and not null unless N * S is 0;
 // - shapes, formats and dtypes fit each other; parameters, statistics and sums
 //   are of the dtype that the operation documents, aligned to it, not null
 //   where they are required;

@@ -127,7 +127,8 @@ public:
     // Rows are cut where a cache line ends; folded rows not at all.
     auto grain = w.rows ? std::int64_t{64} : std::int64_t{1};
     auto most = plan.fold > 1 ? 1 : (w.channels + grain - 1) / grain;
-    ranges_ = std::clamp((parts + slabs_ - 1) / slabs_, std::int64_t{1}, most);
+    auto useful = std::min(parts, slabs_ * most);
+    ranges_ = std::clamp((useful + slabs_ - 1) / slabs_, std::int64_t{1}, most);
     auto width = (w.channels + ranges_ - 1) / ranges_;
     width_ = (width + grain - 1) / grain * grain;
   }

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <thread>
 #include <tuple>
 #include <vector>
@@ -126,6 +127,32 @@ TEST_CASE("a call is cut into no more parts than asked for") {
   CHECK(all_results(one, {{}, nullptr, &split}) == all_results(one, {}));
   CHECK(seen.most == 4);
   CHECK(seen.calls == 4);
+}
+
+TEST_CASE("a split into any number of parts is one into as many as there are "
+          "tasks") {
+  tensor_layout layout{dtype::float32, {8, 4, 70'000}, {}, 280'000, {}};
+  tensor x{layout, random_values(layout.shape, 63, 1, 2)};
+  scratch_memory scratch{batch_moments_workspace(layout)};
+  auto most_parts = [&](std::int64_t asked) {
+    std::int64_t most = 0;
+    parallel_for split{[](void* self, std::int64_t parts,
+                          parallel_for::body_type body, void* context) {
+                         *static_cast<std::int64_t*>(self) = parts;
+                         for (std::int64_t i = 0; i < parts; ++i)
+                           body(context, i);
+                       },
+                       &most, asked};
+    channel_array mean{dtype::float32, 4};
+    channel_array m2{dtype::float32, 4};
+    moments_view out{0, mean.data(), m2.data(), 4, dtype::float32, {}};
+    batch_moments({{}, nullptr, &split}, x.view(), out, scratch.get());
+    return std::tuple{most, mean.get(), m2.get()};
+  };
+  auto all = most_parts(std::numeric_limits<std::int64_t>::max());
+  // Two slabs of four channels.
+  CHECK(std::get<0>(all) == 8);
+  CHECK(all == most_parts(64));
 }
 
 TEST_CASE("a single channel is cut as well") {

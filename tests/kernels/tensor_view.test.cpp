@@ -89,6 +89,21 @@ TEST_CASE("a view refuses memory and layouts that cannot be") {
         == errc::invalid_argument);
 }
 
+TEST_CASE("no workspace overflows with as many channels as there may be") {
+  constexpr auto most = std::int64_t{1} << 48;
+  for (std::int64_t spatial : {0, 1, 2})
+    for (std::int64_t samples : {0, 1, 5}) {
+      INFO(samples, " samples, ", spatial, " spatial elements");
+      CHECK(code_of(sizes{samples, most + 1, spatial})
+            == errc::invalid_argument);
+      auto x = make_layout(dtype::float32, sizes{samples, most, spatial});
+      for (auto bytes :
+           {batch_moments_workspace(x), backward_reduce_workspace(x),
+            batch_norm_forward_workspace(x), batch_norm_backward_workspace(x)})
+        CHECK((bytes > std::size_t(most) && bytes < std::size_t(max)));
+    }
+}
+
 TEST_CASE("memory may be null where there are no elements") {
   auto layout = make_layout(dtype::float32, sizes{0, 3, 4});
   const_tensor_view view{nullptr, layout};
