@@ -10,6 +10,7 @@
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <random>
 #include <utility>
 
 using namespace syncnorm;
@@ -37,6 +38,21 @@ struct part {
   moments_view view;
 };
 
+/// How far M2 may be off: beside its tolerance, each node rounds means that
+/// are far from 0 to `type`, which their distances then lack.
+double m2_limit(dtype type, const std::vector<part>& parts,
+                const channel_moments& total, std::int64_t c) {
+  auto epsilon = type == dtype::float64 ? 0x1p-53 : 0x1p-24;
+  double distance = 0;
+  for (const auto& one : parts)
+    if (one.view.count > 0)
+      distance =
+          std::max(distance, std::abs((*one.mean)[c] - double(total.mean)));
+  auto variance = double(total.m2) / double(total.count);
+  return tolerance::of("merge_moments: m2", type)
+         + 2 * epsilon * std::abs(double(total.mean)) * distance / variance;
+}
+
 part random_part(dtype type, std::int64_t channels, std::int64_t count,
                  unsigned seed) {
   return {type, count, random_channels(channels, seed, -3, 3),
@@ -48,6 +64,24 @@ std::vector<part> random_parts(dtype type, std::int64_t channels,
   std::vector<part> result;
   for (unsigned i = 0; i < parts; ++i)
     result.push_back(random_part(type, channels, (i * 7 + 3) % 11, i));
+  return result;
+}
+
+/// Of `n` values of mean 1e4 and deviation 1 each.
+std::vector<part> distant_parts(dtype type, std::int64_t channels,
+                                unsigned parts, std::int64_t n) {
+  std::mt19937 engine{9};
+  std::normal_distribution<double> normal;
+  std::vector<part> result;
+  for (unsigned i = 0; i < parts; ++i) {
+    std::vector<double> mean;
+    std::vector<double> m2;
+    for (std::int64_t c = 0; c < channels; ++c) {
+      mean.push_back(1e4 + normal(engine) / std::sqrt(double(n)));
+      m2.push_back(double(n) + normal(engine) * std::sqrt(2 * double(n)));
+    }
+    result.emplace_back(type, n, mean, m2);
+  }
   return result;
 }
 
@@ -125,6 +159,26 @@ TEST_CASE("the merge of any number of parts follows Chan's formula") {
                      tolerance::of("merge_moments: m2", type)));
       }
     }
+}
+
+TEST_CASE("means far beyond the deviation cost M2 the digits that rounding "
+          "takes from them") {
+  for (auto type : {dtype::float32, dtype::float64})
+    for (unsigned count : {2U, 8U, 64U, 100U})
+      for (std::int64_t n : {49, 784, 12544}) {
+        INFO(to_string(type), ", ", count, " parts of ", n);
+        auto parts = distant_parts(type, 67, count, n);
+        auto want = reference_merge(parts);
+        auto got = merged(views(parts));
+        for (std::int64_t c = 0; c < 67; ++c) {
+          const auto& channel = want[std::size_t(c)];
+          auto scale = std::abs(channel.mean) + channel.deviation();
+          REQUIRE(near((*got.mean)[c], {channel.mean, scale},
+                       tolerance::of("merge_moments: mean", type)));
+          REQUIRE(near((*got.m2)[c], {channel.m2, channel.m2},
+                       m2_limit(type, parts, channel, c)));
+        }
+      }
 }
 
 TEST_CASE("the merged moments of any split are those of the whole batch") {
