@@ -10,9 +10,9 @@ namespace syncnorm {
 // -- events and streams -------------------------------------------------------
 
 struct device_stream::state {
-  device_runtime* runtime;
+  device_runtime* runtime = nullptr;
   execution run;
-  bool made;
+  bool made = false;
 
   ~state() {
     if (made)
@@ -21,12 +21,13 @@ struct device_stream::state {
 };
 
 struct device_event::state {
-  device_runtime* runtime;
+  device_runtime* runtime = nullptr;
   device where;
-  void* event;
+  void* event = nullptr;
 
   ~state() {
-    runtime->end_event(where, event);
+    if (event != nullptr)
+      runtime->end_event(where, event);
   }
 };
 
@@ -42,9 +43,13 @@ void device_event::synchronize() const {
 device_stream device_stream::make(device_runtime& runtime,
                                   const device& where) {
   runtime.require(where);
+  // First, as a stream that nothing holds would stay for ever.
+  auto made = std::make_shared<state>();
+  made->runtime = &runtime;
+  made->run = {where, runtime.make_stream(where), nullptr};
+  made->made = true;
   device_stream result;
-  auto* stream = runtime.make_stream(where);
-  result.state_.reset(new state{&runtime, {where, stream, nullptr}, true});
+  result.state_ = std::move(made);
   return result;
 }
 
@@ -69,10 +74,14 @@ const execution& device_stream::run() const noexcept {
 }
 
 device_event device_stream::record() const {
+  // First, as an event that nothing holds would stay for ever.
+  auto made = std::make_shared<device_event::state>();
+  made->runtime = &runtime();
+  made->where = where();
+  made->event = runtime().make_event(where());
+  runtime().record(run(), made->event);
   device_event result;
-  auto* event = runtime().make_event(where());
-  result.state_.reset(new device_event::state{&runtime(), where(), event});
-  runtime().record(run(), event);
+  result.state_ = std::move(made);
   return result;
 }
 
@@ -192,8 +201,9 @@ device_reading::~device_reading() {
     return;
   try {
     array_.stream().wait_for(reader_.record());
-  } catch (const error&) {
-    // The device is lost, and its memory with it.
+  } catch (...) {
+    // The device is lost, and its memory with it, or there is no memory for an
+    // event; a destructor has nobody to tell.
   }
 }
 

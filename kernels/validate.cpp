@@ -255,7 +255,7 @@ void call_check::scratch(const workspace& given, std::size_t needed) const {
 void call_check::epsilon(double eps) const {
   if (!std::isfinite(eps) || eps < 0)
     fail(errc::invalid_argument, "eps", "a finite number of 0 or more",
-         std::to_string(eps));
+         fmt::format("{}", eps));
 }
 
 void call_check::finalization(const finalize_options& options) const {
@@ -265,7 +265,7 @@ void call_check::finalization(const finalize_options& options) const {
          std::to_string(int(options.mode)));
   if (!(options.momentum >= 0 && options.momentum <= 1))
     fail(errc::invalid_argument, "options.momentum", "a number from 0 to 1",
-         std::to_string(options.momentum));
+         fmt::format("{}", options.momentum));
 }
 
 void call_check::running(const running_view& running, std::int64_t channels,

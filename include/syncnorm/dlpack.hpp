@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <span>
+#include <utility>
 
 // DLPack's header, <dlpack/dlpack.h>, is for the caller to include: syncnorm
 // needs it to be built only.
@@ -43,7 +44,19 @@ public:
   ///         tensor still belongs to the caller.
   explicit dlpack_tensor(DLManagedTensor* tensor);
 
-  /// The tensor.
+  /// Leaves `other` without a tensor.
+  dlpack_tensor(dlpack_tensor&& other) noexcept
+      : view_{std::exchange(other.view_, {})},
+        tensor_{std::move(other.tensor_)} {}
+
+  /// Leaves `other` without a tensor.
+  dlpack_tensor& operator=(dlpack_tensor&& other) noexcept {
+    view_ = std::exchange(other.view_, {});
+    tensor_ = std::move(other.tensor_);
+    return *this;
+  }
+
+  /// The tensor; one without elements if it was moved elsewhere.
   [[nodiscard]] const tensor_view& view() const noexcept {
     return view_;
   }

@@ -1,5 +1,6 @@
 #include "kernels/backend.hpp"
 #include "kernels/math.hpp"
+#include "kernels/no_part.hpp"
 
 #include <algorithm>
 #include <array>
@@ -16,22 +17,22 @@ template <class Real>
 using tile = std::array<Real, width>;
 
 /// The tree of `merge_moments` over `parts`, from the root down.
+/// @param nothing  what stands for a null part.
 template <class Real>
 void add_tree(std::span<const void* const> parts, std::int64_t first,
-              std::int64_t elements, tile<Real>& out) {
+              std::int64_t elements, Real nothing, tile<Real>& out) {
   if (parts.size() == 1) {
-    // -0 is what changes nothing, not even 0's sign.
     if (parts[0] == nullptr)
-      out.fill(Real(-0.0));
+      out.fill(nothing);
     else
       std::copy_n(static_cast<const Real*>(parts[0]) + first, elements,
                   out.begin());
     return;
   }
   auto left = std::size_t(math::tree_split(std::int64_t(parts.size())));
-  add_tree(parts.first(left), first, elements, out);
+  add_tree(parts.first(left), first, elements, nothing, out);
   tile<Real> right;
-  add_tree(parts.subspan(left), first, elements, right);
+  add_tree(parts.subspan(left), first, elements, nothing, right);
   for (std::size_t i = 0; i < std::size_t(elements); ++i)
     out[i] += right[i];
 }
@@ -39,10 +40,11 @@ void add_tree(std::span<const void* const> parts, std::int64_t first,
 template <class Real>
 void add_all(std::span<const void* const> parts, std::int64_t elements,
              Real* out) {
+  auto nothing = no_part<Real>(parts);
   for (std::int64_t first = 0; first < elements; first += width) {
     auto size = std::min(width, elements - first);
     tile<Real> total;
-    add_tree(parts, first, size, total);
+    add_tree(parts, first, size, nothing, total);
     std::copy_n(total.begin(), size, out + first);
   }
 }

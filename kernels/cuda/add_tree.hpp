@@ -5,6 +5,7 @@
 // test, does it on the host.
 
 #include "kernels/cuda/merge_tree.hpp"
+#include "kernels/no_part.hpp"
 #include "syncnorm/error.hpp"
 
 #include <algorithm>
@@ -22,13 +23,14 @@ struct add_parts_task {
 
   const Real* part[Capacity];
   int parts = 0;
+  /// What stands in the place of parts that are not there.
+  Real nothing = 0;
   std::int64_t elements = 0;
   Real* out = nullptr;
   /// The sum of the parts before these is in the output already.
   bool onto = false;
 
-  /// Adds the parts of one group: neighbours at distance 1, then 2, 4, 8. In
-  /// the place of parts that are not there stands -0, which changes nothing.
+  /// Adds the parts of one group: neighbours at distance 1, then 2, 4, 8.
   [[nodiscard]] SYNCNORM_HOST_DEVICE Real group_sum(std::int64_t element,
                                                     int group) const {
     Real sums[merge_group];
@@ -36,7 +38,7 @@ struct add_parts_task {
     for (int i = 0; i < merge_group; ++i) {
       int k = group * merge_group + i;
       auto there = k < parts && part[k] != nullptr;
-      sums[i] = there ? part[k][element] : Real(-0.0);
+      sums[i] = there ? part[k][element] : nothing;
     }
     SYNCNORM_UNROLL
     for (int distance = 1; distance < merge_group; distance *= 2) {
@@ -84,8 +86,10 @@ using array_list = std::span<const void* const>;
 
 template <class Real, int Capacity>
 [[nodiscard]] add_parts_task<Real, Capacity>
-make_add(array_list parts, std::int64_t elements, void* out, bool onto) {
+make_add(array_list parts, Real nothing, std::int64_t elements, void* out,
+         bool onto) {
   add_parts_task<Real, Capacity> task;
+  task.nothing = nothing;
   for (const auto* part : parts)
     task.part[task.parts++] = static_cast<const Real*>(part);
   task.elements = elements;
@@ -107,13 +111,15 @@ void with_adds(array_list parts, std::int64_t elements, void* out,
                     + " on a CUDA device (add aligned groups of a power of "
                       "two first), got "
                     + std::to_string(parts.size())};
+  auto nothing = no_part<Real>(parts);
   for (bool onto = false; !parts.empty(); onto = true) {
     auto length = std::min(parts.size(), std::size_t{merge_capacity});
     auto now = parts.first(length);
     if (length <= small_merge_capacity)
-      run(make_add<Real, small_merge_capacity>(now, elements, out, onto));
+      run(make_add<Real, small_merge_capacity>(now, nothing, elements, out,
+                                               onto));
     else
-      run(make_add<Real, merge_capacity>(now, elements, out, onto));
+      run(make_add<Real, merge_capacity>(now, nothing, elements, out, onto));
     parts = parts.subspan(length);
   }
 }

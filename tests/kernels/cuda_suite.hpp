@@ -206,6 +206,12 @@ TEST_CASE("add_arrays follows the tree of merge_moments, bit for bit") {
   check_add(backend_under_test(), dtype::float32, 1000, 4, false);
 }
 
+TEST_CASE("the sum of nothing is 0, and nothing changes no sign") {
+  for (auto type : {dtype::float32, dtype::float64})
+    for (std::size_t parts : {1, 2, 17, 1025})
+      check_add_nothing(backend_under_test(), type, parts);
+}
+
 TEST_CASE("clear_clamped clears the channels whose variance was clamped, and "
           "no other") {
   for (auto type : {dtype::float32, dtype::float64})

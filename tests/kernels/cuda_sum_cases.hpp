@@ -48,6 +48,20 @@ inline void check_add(backend& ops, dtype type, std::int64_t elements,
                 count << " parts of " << to_string(type));
 }
 
+/// Null parts alone, and null ones beside -0, whose sign stays.
+inline void check_add_nothing(backend& ops, dtype type, std::size_t count) {
+  placed_array out{ops, type, {NAN, NAN}};
+  std::vector<const void*> parts(count, nullptr);
+  ops.add_arrays(parts, 2, type, out.data());
+  for (auto sum : out.read())
+    CHECK((sum == 0 && !std::signbit(sum)));
+  placed_array negative{ops, type, {-0.0, -0.0}};
+  parts.back() = negative.data();
+  ops.add_arrays(parts, 2, type, out.data());
+  for (auto sum : out.read())
+    CHECK((sum == 0 && std::signbit(sum)));
+}
+
 /// Channels below, at and above the limit, and one of NaN.
 inline void check_clear(backend& ops, dtype type) {
   constexpr double eps = 1e-3;

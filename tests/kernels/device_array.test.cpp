@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <new>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -87,6 +88,23 @@ TEST_CASE("an array's memory goes back when the last stream has read it") {
   x.reset();
   gpus.go();
   CHECK(download(y) == std::vector<double>{6, 8});
+  gpus.drain();
+  CHECK(gpus.faults() == faults{});
+}
+
+TEST_CASE(
+    "a reader's end throws nothing, also where there is no memory for its "
+    "event") {
+  emulated_devices gpus{1};
+  auto a = device_stream::make(gpus, gpu0);
+  auto b = device_stream::make(gpus, gpu0);
+  pinned_memory host{a, 16};
+  auto x = upload(a, {3, 4}, host);
+  {
+    auto reading = x.read_on(b);
+    gpus.refuse_events();
+    CHECK_THROWS_AS(std::ignore = b.record(), std::bad_alloc);
+  }
   gpus.drain();
   CHECK(gpus.faults() == faults{});
 }

@@ -160,8 +160,26 @@ TEST_CASE("a tensor that was taken over is deleted once, by the last owner") {
     CHECK(owner.view().data() == one.memory);
     auto moved = std::move(owner);
     CHECK(one.deleted == 0);
+    CHECK(moved.view().data() == one.memory);
   }
   CHECK(one.deleted == 1);
+}
+
+TEST_CASE("a tensor that was moved elsewhere leaves no view behind") {
+  foreign one{{2, 3}, {}};
+  foreign other{{2, 3}, {}};
+  dlpack_tensor a{&one.tensor};
+  dlpack_tensor b{std::move(a)};
+  // NOLINTBEGIN(bugprone-use-after-move)
+  CHECK(a.view().data() == nullptr);
+  CHECK(a.view().empty());
+  dlpack_tensor c{&other.tensor};
+  c = std::move(b);
+  CHECK(other.deleted == 1);
+  CHECK(b.view().data() == nullptr);
+  // NOLINTEND(bugprone-use-after-move)
+  CHECK(c.view().data() == one.memory);
+  CHECK(one.deleted == 0);
 }
 
 TEST_CASE("a tensor that was refused still belongs to the caller") {
@@ -216,6 +234,25 @@ TEST_CASE("a view that is handed out has the sizes that were asked for") {
   };
   check({}, {2, 3, 20}, {60, 20, 1});
   check({2, 3, 4, 5}, {2, 3, 4, 5}, {60, 20, 5, 1});
-  CHECK_THROWS_AS((void) to_dlpack(view, nullptr, sizes{2, 3, 4, 4}), error);
-  CHECK_THROWS_AS((void) to_dlpack(view, nullptr, sizes{3, 2, 20}), error);
+}
+
+TEST_CASE("sizes that are not those of the view are refused by one error") {
+  float memory[256] = {};
+  constexpr auto huge = std::int64_t{1} << 62;
+  tensor_view view{memory, {dtype::float32, {2, 3, 20}, {}, 60, {}}};
+  for (const auto& bad : {sizes{2, 3, 4, 4}, sizes{3, 2, 20}, sizes{120},
+                          sizes{2, 3}, sizes{2, 3, -20}, sizes{2, 3, -4, -5},
+                          sizes{2, 3, 20, 0}, sizes{2, 3, huge, 20}})
+    try {
+      (void) to_dlpack(view, nullptr, bad);
+      FAIL_CHECK("no error");
+    } catch (const error& e) {
+      CHECK(e.code() == errc::shape_mismatch);
+      CHECK(std::string{e.what()}.rfind("to_dlpack: sizes: ", 0) == 0);
+    }
+  tensor_view empty{memory, {dtype::float32, {2, 3, 0}, {}, 0, {}}};
+  auto* tensor = to_dlpack(empty, nullptr, sizes{2, 3, 7, 0});
+  CHECK(tensor->dl_tensor.ndim == 4);
+  tensor->deleter(tensor);
+  CHECK_THROWS_AS((void) to_dlpack(empty, nullptr, sizes{2, 3, 7}), error);
 }

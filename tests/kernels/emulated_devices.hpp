@@ -18,6 +18,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <set>
 #include <string>
 #include <thread>
@@ -59,6 +60,12 @@ public:
     std::unique_lock lock{mutex_};
     broken_.insert(index);
     changed_.notify_all();
+  }
+
+  /// From here on there is no memory for an event.
+  void refuse_events() {
+    std::unique_lock lock{mutex_};
+    events_refused_ = true;
   }
 
   /// What only a program with a fault does.
@@ -105,6 +112,11 @@ public:
   void end_stream(const device&, void*) noexcept override {}
 
   void* make_event(const device&) override {
+    {
+      std::unique_lock lock{mutex_};
+      if (events_refused_)
+        throw std::bad_alloc{};
+    }
     return new std::shared_ptr<event>{std::make_shared<event>()};
   }
 
@@ -436,6 +448,7 @@ private:
   std::mutex mutex_;
   std::condition_variable changed_;
   bool held_ = false;
+  bool events_refused_ = false;
   bool ended_ = false;
   std::set<int> broken_;
   std::uint64_t last_stream_ = 0;

@@ -298,6 +298,17 @@ TEST_CASE("finalize_moments refuses arrays that would overwrite each other") {
           [](auto& a) { a.part.m2 = moved(a.second, 4); });
 }
 
+TEST_CASE("a number that is refused is told with all its digits") {
+  arguments a;
+  a.options.eps = -1e-9;
+  try {
+    finalize_op.call(a);
+    FAIL_CHECK("no error");
+  } catch (const error& e) {
+    CHECK(std::string{e.what()}.find("got -1e-09") != std::string::npos);
+  }
+}
+
 TEST_CASE("the forward passes refuse what does not fit together") {
   for (const auto& op : {normalize_op, normalize_eval_op}) {
     refuses(op, errc::shape_mismatch, "y",
