@@ -51,7 +51,8 @@ struct random_mask {
   [[nodiscard]] values apply(const values& dy,
                              const tensor_layout& layout) const {
     auto result = dy;
-    auto [samples, count, spatial] = layout.shape;
+    auto count = layout.shape.channels;
+    auto spatial = layout.shape.spatial;
     dy.for_each([&](auto n, auto c, auto s) {
       auto inner = layout.format == memory_format::channels_first
                        ? c * spatial + s

@@ -209,7 +209,8 @@ int wrong_gradients(const layer& it, const values& dy, const values& dx) {
 
 /// Elements in which two tensors of one shape differ.
 int different(const tensor& a, const tensor& b) {
-  auto [left, right] = std::pair{a.get(), b.get()};
+  auto left = a.get();
+  auto right = b.get();
   int result = 0;
   left.for_each([&](auto n, auto c, auto s) {
     result += left.at(n, c, s) == right.at(n, c, s) ? 0 : 1;
