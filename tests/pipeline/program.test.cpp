@@ -232,7 +232,7 @@ TEST_CASE("what a configuration file has wrong is named with the file") {
     check_refused("--input=x.csv --config-file=" + file.name, problem);
   };
   refuses("bach = 2\n", "pipeline: " + file.name + ": bach: not an option");
-  // CAF 1.x refuses these in words of its own.
+  // CAF 1.x leaves these out without a word.
   if (syncnorm::detail::caf_line == 0) {
     refuses("batch = \"2\"\n",
             file.name + ": batch: expected a whole number, found ");

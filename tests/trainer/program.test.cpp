@@ -409,7 +409,7 @@ TEST_CASE("what a configuration file has wrong is named with the file") {
     refuses({"--config-file=" + file}, problem);
   };
   refuses_file("epoch = 2\n", file + ": epoch: not an option");
-  // CAF 1.x takes such a number, and refuses others in words of its own.
+  // CAF 1.x takes such a number, and leaves others out without a word.
   if (syncnorm::detail::caf_line == 0) {
     refuses_file("lr = 1\n", file
                                  + ": lr: expected a number with a point, "
