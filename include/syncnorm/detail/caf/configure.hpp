@@ -49,8 +49,8 @@ std::string option_problem(const caf::error& problem,
 /// What the configuration file of `config`, which has been parsed, has at its
 /// top level that is no option, or in any group a value of another type than
 /// the option's: `FILE: batch: expected a whole number, found "many"`. Empty if
-/// there is nothing. CAF leaves out the one and, on 0.17, the other without a
-/// word.
+/// there is nothing. CAF leaves out both without a word; of the latter only
+/// what 0.17 leaves out is found.
 std::string config_file_problem(const caf::actor_system_config& config,
                                 const caf::config_option_set& known);
 
@@ -65,8 +65,8 @@ inline std::string config_file(const caf::actor_system_config& config) {
 }
 
 /// Adds an option that keeps what a configuration file has for it, whatever its
-/// type: who reads it refuses it. 0.17 leaves out a value of another type than
-/// the option's without a word, 1.x refuses it itself.
+/// type: who reads it refuses it. CAF leaves out a value of another type than
+/// the option's without a word; 1.x, which converts what it can, still does.
 template <class T>
 void add_option(caf::config_option_set& options, const char* group,
                 const char* name, const char* description) {
@@ -82,8 +82,8 @@ void add_option(caf::config_option_set& options, const char* group,
 #endif
 }
 
-/// Whether an option takes a value. 1.x, whose `parse` refuses others, is not
-/// asked again.
+/// Whether an option takes a value. 1.x could only be asked by storing it, and
+/// is not.
 inline bool takes([[maybe_unused]] const caf::config_option& option,
                   [[maybe_unused]] const caf::config_value& value) {
 #if SYNCNORM_CAF_LEGACY
