@@ -76,7 +76,7 @@ void add_option(caf::config_option_set& options, const char* group,
     result.check = [](const caf::config_value&) { return caf::error{}; };
     return result;
   }();
-  options.add({group, name, description, &any_value});
+  options.add(caf::config_option{group, name, description, &any_value});
 #else
   options.add<T>(group, name, description);
 #endif
