@@ -68,8 +68,8 @@ inline std::string config_file(const caf::actor_system_config& config) {
 /// type: who reads it refuses it. CAF leaves out a value of another type than
 /// the option's without a word; 1.x, which converts what it can, still does.
 template <class T>
-void add_option(caf::config_option_set& options, const char* group,
-                const char* name, const char* description) {
+void add_option(caf::config_option_set& options, const std::string& group,
+                const std::string& name, const std::string& description) {
 #if SYNCNORM_CAF_LEGACY
   static const auto any_value = [] {
     auto result = *caf::detail::option_meta_state_instance<T>();
