@@ -1,5 +1,7 @@
 #include "syncnorm/detail/caf_compat.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <regex>
 #include <string>
@@ -54,7 +56,7 @@ std::string group_problem(const caf::config_option_set& known,
                           const std::string& name, const caf::settings& group) {
   for (const auto& [key, value] : group) {
     const auto* option = known.qualified_name_lookup(name, key);
-    auto problem = type_problem(option, name + "." + key, value);
+    auto problem = type_problem(option, fmt::format("{}.{}", name, key), value);
     if (!problem.empty())
       return problem;
   }
@@ -94,7 +96,7 @@ std::string config_file_problem(const caf::actor_system_config& config,
     auto problem = group == nullptr ? value_problem(known, key, value)
                                     : group_problem(known, key, *group);
     if (!problem.empty())
-      return file + ": " + problem;
+      return fmt::format("{}: {}", file, problem);
   }
   return "";
 }
