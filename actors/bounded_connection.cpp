@@ -2,12 +2,12 @@
 
 #include "bounded_scribe.hpp"
 #include "connect_within.hpp"
+#include "tcp_scribe.hpp"
 #include "tls_scribe.hpp"
 
 #include <caf/io/middleman_actor_impl.hpp>
 #include <caf/io/network/default_multiplexer.hpp>
 #include <caf/io/network/doorman_impl.hpp>
-#include <caf/io/network/scribe_impl.hpp>
 #include <caf/openssl/manager.hpp>
 
 #include <utility>
@@ -28,8 +28,8 @@ io::scribe_ptr make_scribe(const connection_rules& rules, std::uint16_t door,
                            native_socket socket) {
   std::ignore = io::network::keepalive(socket, true);
   if (!rules.system->has_openssl_manager())
-    return caf::make_counted<bounded_scribe<io::network::scribe_impl>>(
-        rules, door, multiplexer, socket);
+    return caf::make_counted<bounded_scribe<tcp_scribe>>(rules, door,
+                                                         multiplexer, socket);
   // OpenSSL must not wait.
   std::ignore = io::network::nonblocking(socket, true);
   auto session = caf::openssl::make_session(*rules.system, socket, door != 0);

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "let_go.hpp"
+
 #include "syncnorm/detail/caf_compat.hpp"
 
 #include <caf/io/network/default_multiplexer.hpp>
@@ -106,6 +108,7 @@ public:
 
   void remove_from_loop() override {
     stream_.passivate();
+    let_go(*this, stream_);
   }
 
 private:

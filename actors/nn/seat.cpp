@@ -131,14 +131,14 @@ public:
   layer_seat(batch_norm_participant taking_part, std::string layer,
              std::int64_t copy_id, std::shared_ptr<forward_session> session,
              const layer_group& group)
-      : taking_part_{std::move(taking_part)},
+      : relays_{taking_part.copy_id() == 0 ? group.relays : nullptr},
+        taking_part_{std::move(taking_part)},
         layer_{std::move(layer)},
         copy_id_{copy_id},
         session_{std::move(session)},
         calls_{group.calls},
         devices_{group.devices},
-        joint_{group.joint},
-        relays_{taking_part_.copy_id() == 0 ? group.relays : nullptr} {}
+        joint_{group.joint} {}
 
   void begin(round_request request) override {
     if (session_)
@@ -222,6 +222,8 @@ private:
     }
   }
 
+  /// The first copy's: they end after the master, which it holds.
+  std::shared_ptr<batch_norm_relays> relays_;
   batch_norm_participant taking_part_;
   std::string layer_;
   reply_reader replies_;
@@ -235,8 +237,6 @@ private:
   layer_calls_ptr calls_;
   std::shared_ptr<device_table> devices_;
   std::shared_ptr<joint_rounds> joint_;
-  /// The first copy's: they live as long as it takes part.
-  std::shared_ptr<batch_norm_relays> relays_;
 };
 
 std::string layer_name(const replication_scope& scope,
