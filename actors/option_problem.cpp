@@ -11,7 +11,8 @@ namespace syncnorm::detail {
 
 namespace {
 
-/// What an option takes if it is a number or a switch; empty for others.
+/// What an option takes if it is a number, a switch or a duration; empty for
+/// others.
 std::string expected_by(const caf::config_option& option) {
   auto type = option.type_name();
   auto is = [&](std::string_view word) {
@@ -24,6 +25,8 @@ std::string expected_by(const caf::config_option& option) {
   // 0.17 and 1.x.
   if (is("real") || is("double"))
     return "a number";
+  if (is("timespan") || is("caf::timespan"))
+    return "a duration, such as 30s";
   return is("bool") ? "true or false" : "";
 }
 

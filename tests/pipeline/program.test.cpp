@@ -232,13 +232,11 @@ TEST_CASE("what a configuration file has wrong is named with the file") {
     check_refused("--input=x.csv --config-file=" + file.name, problem);
   };
   refuses("bach = 2\n", "pipeline: " + file.name + ": bach: not an option");
-  // CAF 1.x leaves these out without a word.
-  if (syncnorm::detail::caf_line == 0) {
-    refuses("batch = \"2\"\n",
-            file.name + ": batch: expected a whole number, found ");
-    refuses("syncnorm { deadline = 30 }\n",
-            "configuration: syncnorm.deadline: expected a duration");
-  }
+  refuses("batch = \"many\"\n",
+          file.name + ": batch: expected a whole number, found ");
+  refuses("header = 3\n", file.name + ": header: expected true or false, ");
+  refuses("syncnorm { deadline = 30 }\n",
+          "syncnorm.deadline: expected a duration");
 }
 
 TEST_CASE("an option that cannot be read is named, with what it takes") {

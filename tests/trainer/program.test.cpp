@@ -409,16 +409,16 @@ TEST_CASE("what a configuration file has wrong is named with the file") {
     refuses({"--config-file=" + file}, problem);
   };
   refuses_file("epoch = 2\n", file + ": epoch: not an option");
-  // CAF 1.x takes such a number, and leaves others out without a word.
-  if (syncnorm::detail::caf_line == 0) {
+  // CAF 1.x takes such a number.
+  if (syncnorm::detail::caf_line == 0)
     refuses_file("lr = 1\n", file
                                  + ": lr: expected a number with a point, "
                                    "such as 1.0, found 1");
-    refuses_file("batch = \"32\"\n",
-                 file + ": batch: expected a whole number, found ");
-    refuses_file("syncnorm { deadline = 30 }\n",
-                 "configuration: syncnorm.deadline: expected a duration");
-  }
+  refuses_file("lr = \"high\"\n", file + ": lr: expected a number with ");
+  refuses_file("batch = \"many\"\n",
+               file + ": batch: expected a whole number, found ");
+  refuses_file("syncnorm { deadline = 30 }\n",
+               "syncnorm.deadline: expected a duration");
   refuses_file("batch = -5\n", "--batch: expected 1 or more, found -5");
 }
 

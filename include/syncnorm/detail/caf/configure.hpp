@@ -5,7 +5,9 @@
 #include <caf/io/all.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
+#include <type_traits>
 
 #if !SYNCNORM_CAF_LEGACY
 #include <caf/init_global_meta_objects.hpp>
@@ -49,8 +51,8 @@ std::string option_problem(const caf::error& problem,
 /// What the configuration file of `config`, which has been parsed, has at its
 /// top level that is no option, or in any group a value of another type than
 /// the option's: `FILE: batch: expected a whole number, found "many"`. Empty if
-/// there is nothing. CAF leaves out both without a word; of the latter only
-/// what 0.17 leaves out is found.
+/// there is nothing. CAF leaves out both without a word, of the latter 1.x only
+/// what it cannot convert.
 std::string config_file_problem(const caf::actor_system_config& config,
                                 const caf::config_option_set& known);
 
@@ -66,30 +68,42 @@ inline std::string config_file(const caf::actor_system_config& config) {
 
 /// Adds an option that keeps what a configuration file has for it, whatever its
 /// type: who reads it refuses it. CAF leaves out a value of another type than
-/// the option's without a word; 1.x, which converts what it can, still does.
+/// the option's without a word, on 1.x one that it cannot convert.
 template <class T>
 void add_option(caf::config_option_set& options, const std::string& group,
                 const std::string& name, const std::string& description) {
-#if SYNCNORM_CAF_LEGACY
   static const auto any_value = [] {
     auto result = *caf::detail::option_meta_state_instance<T>();
+#if SYNCNORM_CAF_LEGACY
     result.check = [](const caf::config_value&) { return caf::error{}; };
+#else
+    result.sync = [](void*, caf::config_value& value) {
+      auto converted = caf::get_as<T>(value);
+      return converted ? value.assign(*converted) : caf::error{};
+    };
+#endif
     return result;
   }();
   options.add(caf::config_option{group, name, description, &any_value});
-#else
-  options.add<T>(group, name, description);
-#endif
 }
 
-/// Whether an option takes a value. 1.x could only be asked by storing it, and
-/// is not.
-inline bool takes([[maybe_unused]] const caf::config_option& option,
-                  [[maybe_unused]] const caf::config_value& value) {
+/// Whether an option takes a value. 1.x converts it where it can; of types that
+/// are none of these that is not known, and taken for granted.
+inline bool takes(const caf::config_option& option,
+                  const caf::config_value& value) {
 #if SYNCNORM_CAF_LEGACY
   return option.check(value) == caf::none;
 #else
-  return true;
+  // The option itself could only be asked by storing the value.
+  auto converts = [&]<class... Ts>(std::type_identity<Ts>...) {
+    return (...
+            && (option.type_name() != caf::config_value::mapped_type_name<Ts>()
+                || caf::get_as<Ts>(value)));
+  };
+  using std::type_identity;
+  return converts(type_identity<bool>{}, type_identity<std::int64_t>{},
+                  type_identity<std::uint64_t>{}, type_identity<double>{},
+                  type_identity<caf::timespan>{});
 #endif
 }
 
