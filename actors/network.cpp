@@ -5,6 +5,8 @@
 #include "tls_watch.hpp"
 
 #include "syncnorm/config.hpp"
+#include "syncnorm/detail/answer_if_lost.hpp"
+#include "syncnorm/detail/is_distant.hpp"
 #include "syncnorm/error.hpp"
 #include "syncnorm/message_types.hpp"
 
@@ -52,6 +54,9 @@ double seconds(caf::timespan x) {
   return std::chrono::duration<double>(x).count();
 }
 
+/// After the handshake.
+constexpr auto connection_ended = caf::sec::remote_linking_failed;
+
 bool is_timeout(const caf::error& x) {
   return x == caf::sec::request_timeout;
 }
@@ -63,6 +68,8 @@ std::string silence_text(caf::timespan patience, const caf::error& x) {
   if (x == caf::sec::disconnect_during_handshake)
     return "the other side ended the connection in the handshake: it may want "
            "TLS, or speak another version of CAF";
+  if (x == connection_ended)
+    return "the connection ended";
   return text_of(x);
 }
 
@@ -155,6 +162,44 @@ look_up(caf::actor_system& system, std::size_t limit,
   return result;
 }
 
+/// Whether that actor is heard of, if it is on another node. CAF holds one
+/// connection between two nodes, and each side closes what comes after its
+/// first one: of two nodes that connect to each other at the same moment, each
+/// may close the one that is the other's first. Both have handles then, and no
+/// connection.
+bool is_reached(caf::actor_system& system, const caf::strong_actor_ptr& found) {
+  auto actor = caf::actor_cast<caf::actor>(found);
+  if (!detail::is_distant(actor))
+    return true;
+  // An actor that does not answer this, as one that blocks, is taken as it is.
+  constexpr auto patience = std::chrono::seconds{1};
+  bool result = true;
+  caf::scoped_actor self{system};
+  detail::answer_if_lost(self, actor, detail::no_replica);
+  detail::request_within(self, patience, actor, caf::sys_atom_v,
+                         caf::get_atom_v, std::string{"info"})
+      .receive([](caf::ok_atom, const std::string&,
+                  const caf::strong_actor_ptr&, const std::string&) {},
+               [&](const caf::error& x) { result = is_timeout(x); });
+  return result;
+}
+
+/// As `look_up`; `connection_ended` if the actor is not reached. Of two nodes
+/// that connect to each other one has waited longer then: the connection of the
+/// other one is the first of both when they try again.
+caf::expected<caf::strong_actor_ptr>
+reach(caf::actor_system& system, std::size_t limit,
+      const std::set<std::string>& interface, const std::string& host,
+      std::uint16_t port, caf::timespan patience) {
+  auto found = look_up(system, limit, interface, host, port, patience);
+  if (!found || is_reached(system, *found))
+    return found;
+  std::chrono::milliseconds time{system.node() < (*found)->node() ? 1 : 50};
+  caf::scoped_actor self{system};
+  self->receive(caf::after(time) >> [] {});
+  return caf::make_error(connection_ended);
+}
+
 /// The most bytes of a message, or what is wrong with the address or with the
 /// configuration.
 caf::expected<std::size_t> limit_at(const char* function,
@@ -244,14 +289,14 @@ find_actor(caf::actor_system& system, const std::set<std::string>& interface,
   int attempts = system.has_openssl_manager() ? 5 : 1;
   for (;;) {
     forget_tls_failure(port);
-    auto found =
-        look_up(system, *limit, interface, host, port,
-                std::max<clock::duration>(until - clock::now(),
-                                          std::chrono::milliseconds{1}));
+    auto found = reach(system, *limit, interface, host, port,
+                       std::max<clock::duration>(until - clock::now(),
+                                                 std::chrono::milliseconds{1}));
     if (found)
       return found;
     // CAF's next heartbeat ends each connection that is still in its handshake.
-    auto cut = found.error() == caf::sec::connection_timeout;
+    auto cut = found.error() == caf::sec::connection_timeout
+               || found.error() == connection_ended;
     if (is_timeout(found.error()) || clock::now() >= until
         || !tls_failure(port).empty() || (!cut && --attempts == 0))
       return connect_error(host, port, options.patience, found.error());

@@ -110,7 +110,10 @@ publish_master(caf::actor_system& system, const Handle& master,
                                system.message_types<Handle>(), options);
 }
 
-/// Returns the handle of an actor that another process has published.
+/// Returns the handle of an actor that another process has published, and has
+/// answered: CAF's handshake alone may leave two nodes that connect to each
+/// other at the same moment without a connection. One that answers nothing, as
+/// an actor that blocks, is returned after a second.
 /// @returns `master_down` if nobody answers there in time, or an actor of
 ///          another type: trying again may help. The same if that side wants
 ///          TLS and this one has none. `invalid_argument` if TLS refused one of

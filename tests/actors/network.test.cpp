@@ -11,7 +11,9 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <barrier>
 #include <bit>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -336,6 +338,59 @@ TEST_CASE_FIXTURE(two_nodes,
   }
   CHECK(outcome_of(here.run_slave(block{1}))
             .failed(errc::participant_down, {"layer bn1", "replica 1"}));
+}
+
+namespace {
+
+/// A node with a master for the other one.
+struct meeting_node {
+  network_config cfg;
+  caf::actor_system system{cfg};
+  master_type master =
+      spawn_sync_master<block, block>(system, {.layer = "sum"}, add_blocks);
+  std::uint16_t port = publish_master(system, master).value();
+
+  ~meeting_node() {
+    caf::anon_send_exit(master, caf::exit_reason::user_shutdown);
+  }
+
+  /// Whether the other node's master answers.
+  bool meets(std::uint16_t other) {
+    auto found = remote_master<block, block>(system, "127.0.0.1", other);
+    if (!found)
+      return false;
+    bool result = false;
+    caf::scoped_actor self{system};
+    detail::request_within(self, std::chrono::seconds{2}, *found,
+                           nr_slaves_atom_v)
+        .receive([&](std::uint64_t) { result = true; },
+                 [](const caf::error&) {});
+    return result;
+  }
+};
+
+} // namespace
+
+// In one of a hundred trials CAF 0.17.6 ends both connections. CAF 1.1 leaves
+// both open in one of twenty, and loses the answers until heartbeats end them.
+TEST_CASE("two nodes that connect to each other at the same moment reach each "
+          "other"
+          * doctest::skip(detail::caf_line != 0)) {
+  init_types();
+  for (int trial = 0; trial < 250; ++trial) {
+    meeting_node first, second;
+    std::barrier together{2};
+    auto meet = [&together](meeting_node& node, const meeting_node& other) {
+      together.arrive_and_wait();
+      return node.meets(other.port);
+    };
+    bool there = false;
+    std::thread thread{[&] { there = meet(first, second); }};
+    bool back = meet(second, first);
+    thread.join();
+    REQUIRE(there);
+    REQUIRE(back);
+  }
 }
 
 TEST_CASE_FIXTURE(two_nodes,
