@@ -7,6 +7,7 @@
 
 #include <array>
 #include <atomic>
+#include <memory>
 #include <tuple>
 #include <utility>
 
@@ -76,8 +77,17 @@ batch_norm_participant batch_norm_participant::replicate(
 
 batch_norm_participant::batch_norm_participant(
     batch_norm_participant&&) noexcept = default;
+
 batch_norm_participant&
-batch_norm_participant::operator=(batch_norm_participant&&) noexcept = default;
+batch_norm_participant::operator=(batch_norm_participant&& other) noexcept {
+  // What is replaced ends in the order in which it would be destroyed.
+  if (this != &other) {
+    std::destroy_at(this);
+    std::construct_at(this, std::move(other));
+  }
+  return *this;
+}
+
 batch_norm_participant::~batch_norm_participant() = default;
 
 batch_norm_reply batch_norm_participant::run(batch_norm_message message) {

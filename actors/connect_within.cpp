@@ -1,6 +1,5 @@
 #include "connect_within.hpp"
 
-#include <netdb.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -100,6 +99,14 @@ caf::expected<address_list> resolve(const std::string& host,
   return address_list{first, ::freeaddrinfo};
 }
 
+/// How much it says about a host that one of its addresses has failed so: what
+/// this machine cannot reach at all says least.
+int weight_of(int code) {
+  if (code == ECONNREFUSED)
+    return 2;
+  return code == ETIMEDOUT ? 1 : 0;
+}
+
 } // namespace
 
 caf::expected<caf::io::network::native_socket>
@@ -109,18 +116,26 @@ connect_within(caf::timespan patience, const std::string& host,
   auto found = resolve(host, port);
   if (!found)
     return std::move(found.error());
+  return connect_to_any(until - steady::now(), **found);
+}
+
+caf::expected<caf::io::network::native_socket>
+connect_to_any(caf::timespan patience, const addrinfo& addresses) {
+  auto until = steady::now() + patience;
   auto left = 0;
-  for (const auto* x = found->get(); x != nullptr; x = x->ai_next)
+  for (const auto* x = &addresses; x != nullptr; x = x->ai_next)
     ++left;
   auto why = 0;
-  for (const auto* x = found->get(); x != nullptr; x = x->ai_next) {
+  for (const auto* x = &addresses; x != nullptr; x = x->ai_next) {
     auto now = steady::now();
     auto share = (until - now) / left--;
     new_socket socket{x->ai_family};
-    why =
+    auto code =
         socket.get() < 0 ? errno : connect_until(socket.get(), *x, now + share);
-    if (why == 0)
+    if (code == 0)
       return socket.release();
+    if (why == 0 || weight_of(code) > weight_of(why))
+      why = code;
   }
   return connect_failure(why);
 }

@@ -3,6 +3,7 @@
 #include "syncnorm/detail/caf_compat.hpp"
 
 #include <caf/io/network/native_socket.hpp>
+#include <netdb.h>
 
 #include <cstdint>
 #include <string>
@@ -18,5 +19,10 @@ namespace syncnorm::detail {
 [[nodiscard]] caf::expected<caf::io::network::native_socket>
 connect_within(caf::timespan patience, const std::string& host,
                std::uint16_t port);
+
+/// The same for the addresses of a host, one or more. Of several errors the one
+/// that says most: that an address has refused, before that it was silent.
+[[nodiscard]] caf::expected<caf::io::network::native_socket>
+connect_to_any(caf::timespan patience, const addrinfo& addresses);
 
 } // namespace syncnorm::detail

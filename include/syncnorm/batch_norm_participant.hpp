@@ -120,8 +120,8 @@ private:
   mutable std::uint64_t messages_sent_ = 0;
   std::chrono::nanoseconds waited_{0};
   batch_norm_master_actor master_;
-  /// Copy 0's. They end after the master: whoever is behind one is told that
-  /// the master has ended, and nobody that a replica has.
+  /// Copy 0's. They are destroyed after the master: whoever is behind one is
+  /// told that the master has ended, and nobody that a replica has.
   std::shared_ptr<batch_norm_relays> relays_;
   std::variant<alone, owner, pipe> role_;
   /// What was sent last, as long as there is no reply.

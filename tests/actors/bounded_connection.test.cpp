@@ -1,3 +1,4 @@
+#include "actors/connect_within.hpp"
 #include "syncnorm/sync_master.hpp"
 
 #include "tests/actors/outcome.hpp"
@@ -433,6 +434,33 @@ TEST_CASE("a port that takes no connection holds no actor system for longer "
     REQUIRE_FALSE(master);
     CHECK(code_of(master.error()) == errc::master_down);
   }
+}
+
+TEST_CASE(
+    "of a host's addresses, one that refuses says why nobody answers, and "
+    "not one that cannot be reached") {
+  sockaddr_in closed{};
+  closed.sin_family = AF_INET;
+  closed.sin_port = htons(1);
+  closed.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  // An address for documentation.
+  sockaddr_in6 nowhere{};
+  nowhere.sin6_family = AF_INET6;
+  nowhere.sin6_port = htons(1);
+  REQUIRE(::inet_pton(AF_INET6, "2001:db8::1", &nowhere.sin6_addr) == 1);
+  addrinfo second{};
+  second.ai_family = AF_INET6;
+  second.ai_addr = reinterpret_cast<sockaddr*>(&nowhere);
+  second.ai_addrlen = sizeof nowhere;
+  addrinfo first{};
+  first.ai_family = AF_INET;
+  first.ai_addr = reinterpret_cast<sockaddr*>(&closed);
+  first.ai_addrlen = sizeof closed;
+  first.ai_next = &second;
+  auto socket = detail::connect_to_any(std::chrono::milliseconds{200}, first);
+  REQUIRE_FALSE(socket);
+  auto text = to_string(socket.error());
+  CHECK_MESSAGE(text.find("Connection refused") != std::string::npos, text);
 }
 
 TEST_CASE("nobody is connected to where syncnorm.max-message is a bad value") {

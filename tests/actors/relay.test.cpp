@@ -480,6 +480,37 @@ private:
 } // namespace
 
 TEST_CASE_FIXTURE(system_fixture,
+                  "a relay whose replicas came late does not move the round's "
+                  "deadline: all are told who was missing") {
+  tree_type tree{
+      system,
+      spawn_sync_master<block, block>(
+          system, {.layer = "bn1", .deadline = std::chrono::milliseconds{1600}},
+          sum_of_blocks())};
+  auto punctual = tree.add_relay(tree.master(), "bn1", {1, 2}, merge_blocks);
+  auto late = tree.add_relay(tree.master(), "bn1", {3, 2}, merge_blocks);
+  tree.enlist(punctual, replica_range{1, 2});
+  tree.enlist(late, replica_range{3, 2});
+  tree.enlist(tree.master(), replica_range{5, 1});
+  caf::scoped_actor clock{system};
+  auto pass = [&clock](int ms) {
+    clock->receive(caf::after(std::chrono::milliseconds{ms}) >> [] {});
+  };
+  std::vector<std::function<outcome<block>()>> replies;
+  for (auto identifier : {0, 1, 2})
+    replies.push_back(tree.send(identifier, block{1}));
+  pass(700);
+  replies.push_back(tree.send(3, block{1}));
+  pass(600);
+  replies.push_back(tree.send(4, block{1}));
+  for (auto& reply : replies) {
+    auto x = reply();
+    CHECK_MESSAGE(x.failed(errc::deadline_exceeded, {"for replica 5"}),
+                  x.text());
+  }
+}
+
+TEST_CASE_FIXTURE(system_fixture,
                   "a relay that is complete waits for its parent, however "
                   "little time it had to say who was late") {
   auto parent = system.spawn<slow_parent>();

@@ -76,7 +76,7 @@ void round_keeper<In, Out>::arrive(std::size_t position, target to,
   complete_if_ready();
   // A timer may run that rings too late for somebody who has waited long.
   if (seats_.arrived() != 0 && (!armed_ || waited > deadline_ / 16))
-    arm(limit() - waited);
+    arm(started_ + limit() - this->clock().now());
 }
 
 template <class In, class Out>
