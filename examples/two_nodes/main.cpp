@@ -192,7 +192,9 @@ int main(int argc, char** argv) {
                  "relay PORT | below PORT [CERTIFICATES [MEMBER]]\n";
     return 2;
   }
+  // begin: types
   detail::init_types<caf::id_block::syncnorm>();
+  // end: types
   std::string folder = argc > 3 ? argv[3] : "";
   std::string member = argc > 4          ? argv[4]
                        : mode == "serve" ? "server"

@@ -47,8 +47,9 @@ struct sync_defaults {
   log_level log = log_level::info;
 };
 
-/// Adds the group `syncnorm` to somebody's configuration, so that its file and
-/// command line set it and `--long-help` lists it. Call it in the constructor:
+/// Adds the group `syncnorm` to somebody's configuration, so that its command
+/// line sets it, as its file does anyway, and `--long-help` lists it. Call it
+/// in the constructor:
 ///
 ///     struct config : caf::actor_system_config {
 ///       config() {

@@ -37,11 +37,13 @@ enum class errc : std::uint8_t {
 
   // -- membership -------------------------------------------------------------
 
-  /// A negative identifier, or 0, which is the master's own.
+  /// A negative identifier, 0, which is the master's own, or one outside of a
+  /// relay's range.
   invalid_identifier = 20,
   /// An identifier that this generation has already.
   duplicate_identifier = 21,
-  /// A message from somebody who is not registered.
+  /// A message from somebody who is not registered, or a copy of a layer before
+  /// its replication callback.
   unregistered = 22,
   /// A message of an older generation: register again.
   stale = 23,

@@ -22,8 +22,8 @@ namespace syncnorm {
 [[nodiscard]] std::optional<errc> code_of(const caf::error& x);
 
 /// Returns the text of `x` for a person: `"deadline_exceeded: layer bn2, round
-/// 17: waited 30 s for replica 3; have 0, 1, 2"`. For errors of CAF's own, what
-/// CAF prints.
+/// 17: waited 30 s for replica 3; have replicas 0, 1, 2"`. For errors of CAF's
+/// own, what CAF prints.
 [[nodiscard]] std::string describe(const caf::error& x);
 
 /// Returns the text of `x` without its code; for errors of CAF's own, what CAF

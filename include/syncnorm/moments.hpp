@@ -67,9 +67,12 @@ struct moments_view {
 /// @param out   C channels of `statistics_type(x.type())`; float64 for any
 ///              dtype as well, on request.
 /// @throws error `shape_mismatch`, `dtype_mismatch`, `device_mismatch`,
-///         `invalid_argument` (null or misaligned pointer),
-///         `workspace_too_small`, `device_failure`; nothing is written before
-///         the arguments are checked.
+///         `invalid_argument` (null or misaligned pointer, memory that overlaps
+///         so that something would be overwritten before it is read; not
+///         checked for tensors with gaps between their samples),
+///         `workspace_too_small`, `device_unavailable` (a build without CUDA),
+///         `device_failure`; nothing is written before the arguments are
+///         checked.
 ///
 /// Numerics: shifted block sums merged by Chan's update; never a plain sum of
 /// squares. Accumulates in float32 or wider. Deterministic. Tolerances stand in

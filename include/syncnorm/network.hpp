@@ -18,7 +18,9 @@ namespace syncnorm {
 /// replicas it held. Messages are read by the thread that receives them, where
 /// a `sync_reduction` and a relay also run (`middleman.workers` is 0; a
 /// configuration file may set it to more). Call it in the constructor of the
-/// configuration; both sides need the same time, about a round's deadline.
+/// configuration, after `detail::init_types` or in a program of `CAF_MAIN` with
+/// `caf::io::middleman` (CAF 1.x ends the process else); both sides need the
+/// same time, about a round's deadline.
 /// @throws error `invalid_argument` for less than 5 ms.
 void use_network(caf::actor_system_config& config,
                  caf::timespan lost_after = std::chrono::seconds{10});

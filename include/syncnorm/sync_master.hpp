@@ -132,8 +132,10 @@ public:
     return handle_;
   }
 
-  /// Registers a slave that is a thread. After a round has run this begins a
-  /// new generation, and pipes of the old one get `stale`.
+  /// Registers a slave that is a thread. After a round has run or failed the
+  /// first registration begins a new generation, in which all register again,
+  /// and pipes of the old one get `stale`; one with an identifier that cannot
+  /// be is refused and begins none.
   /// @param identifier 1 or more, each once a generation.
   caf::expected<pipe_type> register_slave(std::int64_t identifier) {
     return register_slave_thread<In, Out>(*system_, handle_, identifier);
