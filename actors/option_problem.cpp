@@ -3,9 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <regex>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <sstream>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace syncnorm::detail {
 
@@ -30,78 +34,151 @@ std::string expected_by(const caf::config_option& option) {
   return is("bool") ? "true or false" : "";
 }
 
-std::string type_problem(const caf::config_option* option,
+/// The beginning of what is too long for a line.
+std::string shortened(std::string text) {
+  constexpr std::size_t longest = 200;
+  if (text.size() <= longest)
+    return text;
+  auto size = longest;
+  // Not amid a character of UTF-8.
+  while (size > 0 && (static_cast<unsigned char>(text[size]) & 0xC0) == 0x80)
+    --size;
+  return text.substr(0, size) + "...";
+}
+
+std::string type_problem(const caf::config_option& option,
                          const std::string& name,
                          const caf::config_value& value) {
-  if (option == nullptr || takes(*option, value))
+  if (takes(option, value))
     return "";
-  auto expected = expected_by(*option);
+  auto expected = expected_by(option);
   if (expected.empty())
     expected =
-        std::string{option->type_name().data(), option->type_name().size()};
-  else if (expected == "a number")
+        std::string{option.type_name().data(), option.type_name().size()};
+  if (expected.ends_with("string"))
+    expected = "text in quotes";
+  if (expected == "a number")
     expected = "a number with a point, such as 1.0";
-  return name + ": expected " + expected + ", found " + to_string(value);
+  return name + ": expected " + expected + ", found "
+         + shortened(to_string(value));
 }
 
-/// What stands outside of any group.
-std::string value_problem(const caf::config_option_set& known,
-                          const std::string& name,
-                          const caf::config_value& value) {
-  const auto* option = known.qualified_name_lookup("global", name);
-  if (option == nullptr)
-    return name + ": not an option";
-  return type_problem(option, name, value);
-}
-
-/// Groups may be somebody else's, and so may what is in them.
+/// Of what stands in a group, or, as CAF calls what stands outside of any, in
+/// `global`. Groups may be somebody else's, and so may what is in them.
 std::string group_problem(const caf::config_option_set& known,
-                          const std::string& name, const caf::settings& group) {
-  for (const auto& [key, value] : group) {
-    const auto* option = known.qualified_name_lookup(name, key);
-    auto problem = type_problem(option, fmt::format("{}.{}", name, key), value);
+                          const std::string& group,
+                          const caf::settings& content) {
+  auto outside = group == "global";
+  for (const auto& [key, value] : content) {
+    auto name = outside ? key : fmt::format("{}.{}", group, key);
+    const auto* inner = caf::get_if<caf::settings>(&value);
+    std::string problem;
+    if (const auto* option = known.qualified_name_lookup(group, key))
+      problem = type_problem(*option, name, value);
+    else if (inner != nullptr)
+      problem = group_problem(known, name, *inner);
+    else if (outside)
+      problem = name + ": not an option";
     if (!problem.empty())
       return problem;
   }
   return "";
 }
 
-} // namespace
+/// A configuration file. It is read once, for it may be a pipe.
+struct config_file {
+  /// Empty if there is none.
+  std::string name;
+  std::string text;
+  bool is_open = false;
+  /// Why it cannot be read.
+  std::string problem;
+};
 
-// CAF 0.17 says
-// `parser_error(unexpected_character, ({"argument" = "--batch=x"}))`, CAF 1.x
-// `invalid_argument("--batch=x")`.
+config_file read_config_file(const std::string& name) {
+  constexpr std::size_t most = 1'048'576;
+  config_file result;
+  result.name = name;
+  std::ifstream in{name};
+  result.is_open = in.is_open();
+  if (!in)
+    result.problem = std::string{"cannot be opened: "} + std::strerror(errno);
+  for (char c = 0; result.text.size() <= most && in.get(c);)
+    result.text += c;
+  if (in.bad())
+    result.problem = "cannot be read";
+  else if (result.text.size() > most)
+    result.problem = fmt::format("expected {} bytes at most", most);
+  return result;
+}
+
+config_file find_config_file(caf::actor_system_config& config,
+                             const caf::config_option_set& known,
+                             const std::vector<std::string>& arguments) {
+  if (auto name = named_config_file(known, arguments); !name.empty())
+    return read_config_file(name);
+  for (const auto& name : default_config_files(config))
+    if (auto file = read_config_file(name); file.is_open)
+      return file;
+  return {};
+}
+
+/// The first word of an error's text that is not its category.
+std::string cause_in(std::string_view text) {
+  constexpr std::string_view category = "parser_error(";
+  if (text.starts_with(category))
+    text.remove_prefix(category.size());
+  std::string result{text.substr(0, text.find_first_of("(,"))};
+  std::ranges::replace(result, '_', ' ');
+  return result;
+}
+
+/// What `parse` could not read, and what the option takes, as `--batch=x:
+/// unexpected character, expected a whole number`. CAF 0.17 says
+/// `parser_error(unexpected_character, ({"argument" = "--batch=x"}))`, CAF 1.x
+/// `invalid_argument("--batch=x")`.
 std::string option_problem(const caf::error& problem,
                            const caf::config_option_set& known) {
-  static const std::regex pattern{
-      R"re((?:parser_error\()?(\w+)\W*(?:"argument" = )?)re"
-      R"re("((?:--)?([^=]*).*)"\W*)re"};
   auto text = caf::to_string(problem);
-  std::smatch parts;
-  if (!std::regex_match(text, parts, pattern))
+  auto first = text.find('"');
+  auto last = text.rfind('"');
+  if (first == last)
     return text;
-  auto why = parts[1].str();
-  std::ranges::replace(why, '_', ' ');
-  const auto* option = known.cli_long_name_lookup(parts[3].str());
+  auto argument = text.substr(first + 1, last - first - 1);
+  constexpr std::string_view label = "argument\" = \"";
+  if (argument.starts_with(label))
+    argument.erase(0, label.size());
+  auto name = argument.substr(argument.starts_with("--") ? 2 : 0);
+  const auto* option =
+      known.cli_long_name_lookup(name.substr(0, name.find('=')));
   auto expected = option == nullptr ? "" : expected_by(*option);
-  return parts[2].str() + ": " + why
+  return shortened(argument) + ": " + cause_in(text)
          + (expected.empty() ? "" : ", expected " + expected);
 }
 
-std::string config_file_problem(const caf::actor_system_config& config,
-                                const caf::config_option_set& known) {
-  auto file = config_file(config);
-  auto content = caf::actor_system_config::parse_config_file(file.c_str());
+} // namespace
+
+std::string read_command_line(caf::actor_system_config& config,
+                              const caf::config_option_set& known, int argc,
+                              char** argv) {
+  auto first = std::min(argc, 1);
+  auto file = find_config_file(config, known, {argv + first, argv + argc});
+  if (!file.problem.empty())
+    return fmt::format("{}: {}", file.name, file.problem);
+  std::istringstream to_check{file.text};
+  auto content = caf::actor_system_config::parse_config(to_check);
   if (!content)
+    return fmt::format("{}: {}", file.name, to_string(content.error()));
+  std::istringstream to_read{file.text};
+  if (auto problem = config.parse(argc, argv, to_read))
+    return option_problem(problem, known) + "; --help lists the options";
+  if (printed_help(config))
     return "";
-  for (const auto& [key, value] : *content) {
-    const auto* group = caf::get_if<caf::settings>(&value);
-    auto problem = group == nullptr ? value_problem(known, key, value)
-                                    : group_problem(known, key, *group);
-    if (!problem.empty())
-      return fmt::format("{}: {}", file, problem);
-  }
-  return "";
+  if (auto leftover = first_leftover(config); !leftover.empty())
+    return fmt::format("unknown argument \"{}\"; --help lists the options",
+                       shortened(leftover));
+  auto problem = group_problem(known, "global", *content);
+  return problem.empty() ? "" : fmt::format("{}: {}", file.name, problem);
 }
 
 } // namespace syncnorm::detail

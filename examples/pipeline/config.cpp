@@ -98,20 +98,12 @@ config::config() {
 }
 
 bool config::read(int argc, char** argv) {
-  if (auto problem = parse(argc, argv); problem != caf::none)
-    throw std::runtime_error{
-        syncnorm::detail::option_problem(problem, custom_options_)
-        + "; --help lists the options"};
-  if (syncnorm::detail::printed_help(*this))
-    return false;
-  if (auto leftover = syncnorm::detail::first_leftover(*this);
-      !leftover.empty())
-    throw std::runtime_error{"unknown argument \"" + leftover
-                             + "\"; --help lists the options"};
-  if (auto problem =
-          syncnorm::detail::config_file_problem(*this, custom_options_);
+  if (auto problem = syncnorm::detail::read_command_line(*this, custom_options_,
+                                                         argc, argv);
       !problem.empty())
     throw std::runtime_error{problem};
+  if (syncnorm::detail::printed_help(*this))
+    return false;
   if (input.empty())
     throw std::runtime_error{"--input: expected a file, or - for standard "
                              "input"};

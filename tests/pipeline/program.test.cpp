@@ -26,10 +26,10 @@ struct outcome {
   }
 };
 
-/// Runs the program with a shell's line of arguments.
-outcome run(const std::string& arguments) {
-  auto* pipe =
-      ::popen((SYNCNORM_PIPELINE " " + arguments + " 2>&1").c_str(), "r");
+/// Runs the program with a shell's line of arguments, and what goes before it.
+outcome run(const std::string& arguments, const std::string& before = "") {
+  auto line = before + " " SYNCNORM_PIPELINE " " + arguments + " 2>&1";
+  auto* pipe = ::popen(line.c_str(), "r");
   REQUIRE(pipe != nullptr);
   outcome result;
   std::array<char, 4096> bytes{};
@@ -237,6 +237,84 @@ TEST_CASE("what a configuration file has wrong is named with the file") {
   refuses("header = 3\n", file.name + ": header: expected true or false, ");
   refuses("syncnorm { deadline = 30 }\n",
           "syncnorm.deadline: expected a duration");
+  refuses("batch 2\n", "pipeline: " + file.name + ": ");
+  check_refused("--config-file=/nowhere/c",
+                "/nowhere/c: cannot be opened: No such file or directory");
+  check_refused("--config-file=/tmp", "/tmp: cannot be read");
+}
+
+TEST_CASE(
+    "a configuration file is refused for what is wrong in a group, and in "
+    "one inside another") {
+  scratch_file file{"config"};
+  auto refuses = [&](const std::string& text, const std::string& problem) {
+    std::ofstream{file.name} << text;
+    check_refused("--input=x.csv --config-file=" + file.name,
+                  "pipeline: " + file.name + ": " + problem);
+  };
+  auto in_caf = [](const std::string& text) {
+    return syncnorm::detail::caf_line == 0 ? text : "caf { " + text + " }\n";
+  };
+  refuses(in_caf("scheduler { max-threads = \"many\" }\n"),
+          std::string{syncnorm::detail::caf_line == 0 ? "" : "caf."}
+              + "scheduler.max-threads: expected a whole number of 0 or more, "
+                "found ");
+  refuses("global { bacth = \"x\" }\n", "bacth: not an option");
+  refuses("global { batch = \"x\" }\n", "batch: expected a whole number");
+  refuses("batch { size = 3 }\n", "batch: expected a whole number, found ");
+  refuses("mode { online = true }\n", "mode: expected text in quotes, found ");
+}
+
+TEST_CASE("what stands in a group of somebody else's is left alone") {
+  csv_file input{"1,2\n3,4\n"};
+  scratch_file file{"config"};
+  std::ofstream{file.name} << "header = true\n"
+                           << "other { batch = \"x\"\n inner { y = 1 } }\n";
+  CHECK(run(input.arguments + "--config-file=" + file.name)
+            .says("1 read, 1 scored"));
+}
+
+TEST_CASE("a configuration file may be a pipe, and is checked like any other") {
+  csv_file input{"1,2\n3,4\n"};
+  scratch_file pipe{"config"};
+  REQUIRE(::mkfifo(pipe.name.c_str(), 0600) == 0);
+  auto run_with = [&](const std::string& text) {
+    std::thread writer{[&] { std::ofstream{pipe.name} << text; }};
+    auto result = run(input.arguments + "--config-file=" + pipe.name);
+    writer.join();
+    return result;
+  };
+  CHECK(run_with("header = true\n").says("1 read, 1 scored"));
+  auto refused = run_with("bacth = 3\n");
+  CHECK(refused.code == 1);
+  CHECK(refused.says("pipeline: " + pipe.name + ": bacth: not an option"));
+}
+
+TEST_CASE("a configuration file that nobody names is CAF's, in the working "
+          "folder, and checked like any other") {
+  csv_file input{"1,2\n3,4\n"};
+  const std::string name = syncnorm::detail::caf_line == 0
+                               ? "caf-application.ini"
+                               : "caf-application.conf";
+  scratch_file folder{"folder"};
+  std::filesystem::create_directory(folder.name);
+  auto file = folder.name + "/" + name;
+  auto there = "cd " + folder.name + " &&";
+  auto run_there = [&](const std::string& text) {
+    std::ofstream{file} << text;
+    return run(input.arguments, there);
+  };
+  CHECK(run_there("header = true\n").says("1 read, 1 scored"));
+  CHECK(run_there("").says("2 read, 2 scored"));
+  CHECK(run_there("bacth = 3\n").says(name + ": bacth: not an option"));
+  std::filesystem::remove(file);
+  CHECK(run(input.arguments, there).says("2 read, 2 scored"));
+  if (syncnorm::detail::caf_line == 0)
+    return;
+  std::ofstream{file} << "bacth = 3\n";
+  CHECK(run(input.arguments, "CONFIG_FILE=" + file)
+            .says(": bacth: not an option"));
+  std::filesystem::remove(file);
 }
 
 TEST_CASE("an option that cannot be read is named, with what it takes") {
@@ -268,6 +346,23 @@ TEST_CASE("an option that cannot be read is named, with what it takes") {
                   "pipeline: --devices: expected cpu or cpu:N, with commas "
                   "between them, got \""
                       + word + "\"");
+}
+
+TEST_CASE("an argument of any length and with any characters is refused in a "
+          "line of bounded length") {
+  std::string much(40'000, 'x');
+  for (const auto& argument :
+       {"--batch=" + much, "--" + much, much, "-" + much}) {
+    auto got = run("--input=x.csv " + argument);
+    CHECK(got.code == 1);
+    CHECK(got.says("pipeline: "));
+    CHECK(got.says("xxx..."));
+    CHECK(got.says("; --help lists the options"));
+    CHECK(got.output.size() < 400);
+  }
+  check_refused("--input=x.csv --batch='a\nb'",
+                ", expected a whole number");
+  check_refused("--input=x.csv '--ba\"tch=a\"b'", ": not an option");
 }
 
 TEST_CASE("a heading is left out, and images are read as often as asked") {

@@ -92,18 +92,12 @@ config::config() {
 }
 
 std::optional<settings> config::read(int argc, char** argv) {
-  if (auto problem = parse(argc, argv))
-    throw failure{detail::option_problem(problem, custom_options_)
-                  + "; --help lists the options"};
-  if (detail::printed_help(*this))
-    return std::nullopt;
-  if (auto leftover = detail::first_leftover(*this); !leftover.empty())
-    throw failure{fmt::format("unknown argument \"{}\"; --help lists the "
-                              "options",
-                              leftover)};
-  if (auto problem = detail::config_file_problem(*this, custom_options_);
+  if (auto problem =
+          detail::read_command_line(*this, custom_options_, argc, argv);
       !problem.empty())
     throw failure{problem};
+  if (detail::printed_help(*this))
+    return std::nullopt;
   std::ignore = read_defaults(*this);
   read_counts();
   options_.model = parse_model(model_);

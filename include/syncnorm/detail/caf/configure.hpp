@@ -6,8 +6,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #if !SYNCNORM_CAF_LEGACY
 #include <caf/init_global_meta_objects.hpp>
@@ -43,26 +45,51 @@ inline std::string first_leftover(const caf::actor_system_config& config) {
   return arguments.empty() ? std::string{} : arguments[0];
 }
 
-/// What `config.parse` could not read, and what the option takes, as
-/// `--batch=x: unexpected character, expected a whole number`.
-std::string option_problem(const caf::error& problem,
-                           const caf::config_option_set& known);
+/// Has `config` read the command line and its configuration file, of 1 MiB at
+/// most. The file is read once, so it may be a pipe. `known` are the options of
+/// `config`.
+/// @returns what is wrong with them, or empty: `--batch=x: ...`; the first
+///          argument that is no option; of the file, what stands outside of any
+///          group and is no option, and in any group, also one inside another,
+///          a value of another type than its option's, as `FILE: batch:
+///          expected a whole number, found "many"`. CAF leaves out what a file
+///          has wrong without a word, on 1.x of the values only those that it
+///          cannot convert.
+std::string read_command_line(caf::actor_system_config& config,
+                              const caf::config_option_set& known, int argc,
+                              char** argv);
 
-/// What the configuration file of `config`, which has been parsed, has at its
-/// top level that is no option, or in any group a value of another type than
-/// the option's: `FILE: batch: expected a whole number, found "many"`. Empty if
-/// there is nothing. CAF leaves out both without a word, of the latter 1.x only
-/// what it cannot convert.
-std::string config_file_problem(const caf::actor_system_config& config,
-                                const caf::config_option_set& known);
-
-/// The configuration file that `parse` has read, or would have read if it had
-/// been there.
-inline std::string config_file(const caf::actor_system_config& config) {
+/// The configuration file that the command line names, on 1.x also the
+/// environment; or empty.
+inline std::string
+named_config_file(const caf::config_option_set& known,
+                  const std::vector<std::string>& arguments) {
+  const auto* option = known.qualified_name_lookup("global", "config-file");
 #if SYNCNORM_CAF_LEGACY
-  return config.config_file_path;
+  auto name =
+      caf::find_by_long_name(*option, arguments.begin(), arguments.end())
+          .second;
 #else
-  return caf::get_or(config, "config-file", std::string{});
+  auto name =
+      option->find_by_long_name(arguments.begin(), arguments.end()).value;
+  const auto* variable = std::getenv(option->env_var_name_cstr());
+  if (name.empty() && variable != nullptr)
+    name = variable;
+#endif
+  return {name.data(), name.size()};
+}
+
+/// Where a configuration file may lie that nobody names; the first that is
+/// there counts.
+inline std::vector<std::string>
+default_config_files(caf::actor_system_config& config) {
+#if SYNCNORM_CAF_LEGACY
+  return {config.config_file_path};
+#else
+  auto names = config.config_file_paths();
+  if (names.empty())
+    return {"caf-application.conf"};
+  return {names.begin(), names.end()};
 #endif
 }
 
@@ -87,8 +114,9 @@ void add_option(caf::config_option_set& options, const std::string& group,
   options.add(caf::config_option{group, name, description, &any_value});
 }
 
-/// Whether an option takes a value. 1.x converts it where it can; of types that
-/// are none of these that is not known, and taken for granted.
+/// Whether an option takes a value. 1.x converts it where it can, but a group
+/// is no text; of types that are none of these that is not known, and taken for
+/// granted.
 inline bool takes(const caf::config_option& option,
                   const caf::config_value& value) {
 #if SYNCNORM_CAF_LEGACY
@@ -101,6 +129,8 @@ inline bool takes(const caf::config_option& option,
                 || caf::get_as<Ts>(value)));
   };
   using std::type_identity;
+  if (option.type_name() == caf::config_value::mapped_type_name<std::string>())
+    return caf::get_if<caf::settings>(&value) == nullptr;
   return converts(type_identity<bool>{}, type_identity<std::int64_t>{},
                   type_identity<std::uint64_t>{}, type_identity<double>{},
                   type_identity<caf::timespan>{});
