@@ -5,7 +5,8 @@
 //   pipeline --input=digits.idx --devices=cpu:0,cpu:1 --output=scores.csv
 //   generate | pipeline --input=- --mode=online --state=seen.txt
 //
-// It prints what went in and out, and exits with 1 if the stream ended early.
+// It prints what went in and out, and exits with 1 if the stream ended early or
+// that cannot be printed.
 // Ctrl-C ends the stream behind what was read, and saves the state.
 
 #include "config.hpp"
@@ -17,6 +18,7 @@
 
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <cstring>
 #include <exception>
 #include <fstream>
@@ -86,13 +88,29 @@ void print(const totals& x, std::ostream& out) {
 }
 
 /// Descriptors that a program expects to have: what it opens would take their
-/// numbers.
+/// numbers. A closed input is empty; what is written to a closed output fails.
 void open_standard_streams() {
-  int last = 0;
-  while (last >= 0 && last <= STDERR_FILENO)
-    last = ::open("/dev/null", O_RDWR);
-  if (last >= 0)
-    ::close(last);
+  for (int stream = STDIN_FILENO; stream <= STDERR_FILENO; ++stream) {
+    if (::fcntl(stream, F_GETFD) >= 0)
+      continue;
+    // Takes the lowest number that is free.
+    if (stream == STDIN_FILENO)
+      ::open("/dev/null", O_RDONLY);
+    else
+      ::open("/dev/full", O_WRONLY);
+  }
+}
+
+/// Returns `code`, or 1 if what was printed could not be written.
+int after_printing(int code) {
+  errno = 0;
+  auto flushed = std::fflush(stdout) == 0;
+  if (flushed && std::cout && std::ferror(stdout) == 0)
+    return code;
+  std::cerr << "pipeline: standard output: cannot be written"
+            << (flushed ? "" : ": ") << (flushed ? "" : std::strerror(errno))
+            << '\n';
+  return 1;
 }
 
 int run(int argc, char** argv) {
@@ -143,7 +161,7 @@ int main(int argc, char** argv) {
   // Who reads the scores may leave: writing them fails then, as on a full disk.
   std::signal(SIGPIPE, SIG_IGN);
   try {
-    return run(argc, argv);
+    return after_printing(run(argc, argv));
   } catch (const std::exception& x) {
     std::cerr << "pipeline: " << x.what() << '\n';
     return 1;

@@ -190,6 +190,25 @@ TEST_CASE("whoever reads the scores and leaves is named, and the stream ends") {
   reader.join();
 }
 
+TEST_CASE("output that is closed takes nothing: neither scores nor what is "
+          "printed are written, and that is said") {
+  csv_file input{"1,2\n3,4\n"};
+  auto run_with = [&](const std::string& more) {
+    return run(input.arguments + more + "; } 3>&1", "{");
+  };
+  auto closed = run_with("--output=/dev/stdout 2>&3 >&-");
+  CHECK(closed.code == 1);
+  CHECK(closed.says("/dev/stdout: the scores cannot be written: "));
+  for (const std::string to : {"/dev/full", "&-"}) {
+    for (const std::string what : {"", "--help"}) {
+      auto got = run_with(what + " 2>&3 >" + to);
+      CHECK(got.code == 1);
+      CHECK(got.says("pipeline: standard output: cannot be written"));
+    }
+  }
+  CHECK(run_with("2>&- >&3").says("2 scored"));
+}
+
 TEST_CASE("standard input that is closed is empty") {
   check_refused("--input=- <&-",
                 "standard input: expected records, found none");
@@ -360,8 +379,7 @@ TEST_CASE("an argument of any length and with any characters is refused in a "
     CHECK(got.says("; --help lists the options"));
     CHECK(got.output.size() < 400);
   }
-  check_refused("--input=x.csv --batch='a\nb'",
-                ", expected a whole number");
+  check_refused("--input=x.csv --batch='a\nb'", ", expected a whole number");
   check_refused("--input=x.csv '--ba\"tch=a\"b'", ": not an option");
 }
 
