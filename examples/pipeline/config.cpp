@@ -27,8 +27,10 @@ bool same_file(const fs::path& a, const fs::path& b) {
     return fs::is_regular_file(a, problem);
   if (fs::exists(a, problem) || fs::exists(b, problem))
     return false;
-  return fs::absolute(a).lexically_normal()
-         == fs::absolute(b).lexically_normal();
+  auto whole = [&](const fs::path& file) {
+    return fs::weakly_canonical(fs::absolute(behind_links(file)), problem);
+  };
+  return whole(a) == whole(b);
 }
 
 /// A file of the command line: what it is, and its name, empty if there is

@@ -25,6 +25,8 @@ namespace pipeline {
 
 namespace {
 
+namespace fs = std::filesystem;
+
 constexpr std::string_view heading = "syncnorm-state 1";
 constexpr std::string_view last_line = "end";
 
@@ -128,11 +130,25 @@ void for_each_array(const std::string& file, const saved_arrays& saved,
   }
 }
 
-/// The file itself, which a link to it must go on naming.
-std::string behind_links(const std::string& file) {
-  std::error_code problem;
-  auto result = std::filesystem::canonical(file, problem);
-  return problem ? file : result.string();
+/// Makes and removes a file beside another one, of a name that nobody has.
+/// Returns 0, or why that cannot be.
+int try_beside(const std::string& file) {
+  auto name = file + ".XXXXXX";
+  int made = ::mkostemp(name.data(), O_CLOEXEC);
+  if (made < 0)
+    return errno;
+  ::close(made);
+  ::unlink(name.c_str());
+  return 0;
+}
+
+/// Returns 0, or why what is there cannot be overwritten. Leaves it as it is.
+int try_overwriting(const std::string& file) {
+  int found = ::open(file.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+  if (found < 0)
+    return errno == ENOENT ? 0 : errno;
+  ::close(found);
+  return 0;
 }
 
 int write_and_flush(const std::string& file, std::string_view text) {
@@ -156,14 +172,27 @@ int write_and_flush(const std::string& file, std::string_view text) {
 
 } // namespace
 
+std::string behind_links(const std::string& file) {
+  constexpr int most = 40;
+  fs::path result{file};
+  std::error_code problem;
+  for (int links = 0; fs::is_symlink(result, problem); ++links) {
+    if (links == most)
+      fail(file, std::string{"cannot be written: "} + std::strerror(ELOOP));
+    // Which is all of it if it begins with a slash.
+    result = result.parent_path() / fs::read_symlink(result, problem);
+  }
+  return result.string();
+}
+
 std::string temporary_of(const std::string& file) {
   return behind_links(file) + ".tmp";
 }
 
 void expect_writable(const std::string& file) {
-  auto temporary = temporary_of(file);
-  auto code = write_and_flush(temporary, "");
-  ::unlink(temporary.c_str());
+  auto code = try_beside(behind_links(file));
+  if (code == 0)
+    code = try_overwriting(temporary_of(file));
   if (code != 0)
     fail(file, std::string{"cannot be written: "} + std::strerror(code));
 }

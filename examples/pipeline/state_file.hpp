@@ -9,10 +9,16 @@
 
 namespace pipeline {
 
+/// The file itself, which links to it must go on naming; it need not be there
+/// yet.
+/// @throws std::runtime_error for links that lead to no end.
+std::string behind_links(const std::string& file);
+
 /// Where `save_state` writes before it renames: beside the file, or beside what
 /// it is a link to.
 std::string temporary_of(const std::string& file);
 
+/// Leaves alone what is there, which another process may be writing.
 /// @throws std::runtime_error if `save_state` could not write the file.
 void expect_writable(const std::string& file);
 

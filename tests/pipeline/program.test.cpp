@@ -231,6 +231,53 @@ TEST_CASE("a state that could not be saved is refused before the first "
   CHECK(!got.says("records: "));
 }
 
+TEST_CASE("a run leaves alone what another one is just writing of the same "
+          "state, until it saves its own") {
+  csv_file input{"1,2\n3,x\n"};
+  scratch_file state{"state"}, other{"state.tmp"};
+  std::ofstream{other.name} << "half";
+  check_refused(input.arguments + "--output=/nowhere/o --state=" + state.name,
+                "/nowhere/o: cannot be written");
+  CHECK(content(other.name) == "half");
+}
+
+TEST_CASE(
+    "a state whose temporary file cannot be written is refused before the "
+    "first record") {
+  csv_file input{"1,2\n3,4\n"};
+  scratch_file state{"state"}, other{"state.tmp"};
+  std::filesystem::create_directory(other.name);
+  auto got = run(input.arguments + "--state=" + state.name);
+  CHECK(got.code == 1);
+  CHECK(got.says(state.name + ": cannot be written: Is a directory"));
+  CHECK(!got.says("records: "));
+}
+
+TEST_CASE("a state that is a link to a file that is not there yet makes that "
+          "file") {
+  csv_file input{"1,2\n3,4\n"};
+  scratch_file state{"state"}, link{"link"}, second{"second"};
+  auto beside = std::filesystem::path{state.name}.filename();
+  std::filesystem::create_symlink(beside, link.name);
+  std::filesystem::create_symlink(link.name, second.name);
+  CHECK(run(input.arguments + "--state=" + second.name).code == 0);
+  CHECK(std::filesystem::is_symlink(link.name));
+  CHECK(std::filesystem::is_symlink(second.name));
+  CHECK(content(state.name).starts_with("syncnorm-state"));
+  std::filesystem::remove(state.name);
+  check_refused(input.arguments + "--state=" + second.name
+                    + " --output=" + state.name,
+                "--state: expected another file than --output");
+}
+
+TEST_CASE("a state that is a link to itself is refused") {
+  csv_file input{"1,2\n3,4\n"};
+  scratch_file link{"link"};
+  std::filesystem::create_symlink(link.name, link.name);
+  check_refused(input.arguments + "--state=" + link.name,
+                link.name + ": cannot be written: Too many levels");
+}
+
 TEST_CASE("a state that is a link stays one") {
   csv_file input{"1,2\n3,4\n"};
   scratch_file state{"state"}, link{"link"};
