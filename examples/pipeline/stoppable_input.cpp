@@ -15,7 +15,9 @@ namespace {
 int open_or_throw(const std::string& path) {
   if (path == "-")
     return STDIN_FILENO;
-  auto result = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // Does not wait for somebody to write a pipe: nothing to read comes from it,
+  // nor an end, before somebody has begun.
+  auto result = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (result < 0)
     throw std::runtime_error{path
                              + ": cannot be opened: " + std::strerror(errno)};

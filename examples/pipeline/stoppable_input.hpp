@@ -11,7 +11,7 @@
 namespace pipeline {
 
 /// What comes from a file, a pipe or a terminal. Raising `stop` ends it, also
-/// while a reader waits for more.
+/// while a reader waits for more, or for somebody to write a named pipe.
 class stoppable_input : public std::istream {
 public:
   /// @param path a file's, or `-` for standard input.

@@ -6,12 +6,15 @@
 
 #include <doctest/doctest.h>
 
+#include <sys/stat.h>
+
 #include <array>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <limits>
 #include <sstream>
+#include <thread>
 
 using namespace pipeline;
 using namespace pipeline::test;
@@ -102,6 +105,30 @@ TEST_CASE("CSV: a stop before the first record is the end of an empty stream, "
       std::make_unique<std::istringstream>("1,2"), "in.csv", false, {}, stop};
   CHECK(none.features() == 0);
   CHECK(none.counts().delivered == 0);
+}
+
+TEST_CASE("CSV: a stop ends the wait for somebody to write a named pipe") {
+  scratch_file pipe{"pipe"};
+  REQUIRE(::mkfifo(pipe.name.c_str(), 0600) == 0);
+  auto stop = std::make_shared<stop_signal>();
+  std::thread user{[&] { stop->raise(stop_signal::reason::asked); }};
+  auto none = open_records(pipe.name, 1, false, {}, stop);
+  CHECK(none->features() == 0);
+  user.join();
+}
+
+TEST_CASE("CSV: a named pipe that nobody has written to yet is waited for") {
+  scratch_file pipe{"pipe"};
+  REQUIRE(::mkfifo(pipe.name.c_str(), 0600) == 0);
+  // Waits for the reader to open the other end, which does not wait for it.
+  std::thread writer{[&] { std::ofstream{pipe.name} << "1,2\n3,4\n"; }};
+  auto reader = open_records(pipe.name, 1, false);
+  std::array<float, 2> row{};
+  CHECK(reader->next(row));
+  CHECK(reader->next(row));
+  CHECK(row == std::array<float, 2>{3, 4});
+  CHECK(!reader->next(row));
+  writer.join();
 }
 
 TEST_CASE("CSV: a line before the first record that is none is refused as soon "
