@@ -45,7 +45,7 @@ public:
   batch_norm_stage(batch_norm_stage&&) = default;
   batch_norm_stage& operator=(batch_norm_stage&&) = delete;
 
-  /// Releases it.
+  /// Releases it: waits as `on_data_parallel_release`.
   ~batch_norm_stage() override;
 
   /// For `execute_replication_callbacks`: `"BatchNorm(64, float32)"`.
@@ -65,12 +65,16 @@ public:
   /// @throws error `duplicate_identifier` if this copy's callback has run
   ///         before and it was not released; as the master answers a
   ///         registration.
+  /// Threads: waits for actors, without a deadline: not to be called from one
+  ///          of CAF's workers, but from a detached actor or a thread of your
+  ///          own.
   void on_data_parallel_replicate(callback_context& context,
                                   std::int64_t copy_id) override;
 
   /// Ends the slave actor and waits until it has given the state back. Passes
   /// that it has not finished are answered `participant_down`, or by CAF's
   /// `request_receiver_down` if it has not even looked at them.
+  /// Threads: as `on_data_parallel_replicate`.
   void on_data_parallel_release() override;
 
   /// Makes the slave give up the next round.
