@@ -133,6 +133,27 @@ std::string cause_in(std::string_view text) {
   return result;
 }
 
+/// What is wrong with an argument, and what the option takes.
+std::string argument_problem(const caf::config_option_set& known,
+                             const std::string& argument,
+                             const std::string& why) {
+  auto name = argument.substr(argument.starts_with("--") ? 2 : 0);
+  const auto* option =
+      known.cli_long_name_lookup(name.substr(0, name.find('=')));
+  auto expected = option == nullptr ? "" : expected_by(*option);
+  return shortened(argument) + ": " + why
+         + (expected.empty() ? "" : ", expected " + expected);
+}
+
+/// CAF 1.x takes an option without its value for the end of the command line.
+bool lacks_value(const caf::config_option_set& known,
+                 const std::string& argument) {
+  if (!argument.starts_with("--"))
+    return false;
+  const auto* option = known.cli_long_name_lookup(argument.substr(2));
+  return option != nullptr && !option->is_flag();
+}
+
 /// What `parse` could not read, and what the option takes, as `--batch=x:
 /// unexpected character, expected a whole number`. CAF 0.17 says
 /// `parser_error(unexpected_character, ({"argument" = "--batch=x"}))`, CAF 1.x
@@ -148,12 +169,7 @@ std::string option_problem(const caf::error& problem,
   constexpr std::string_view label = "argument\" = \"";
   if (argument.starts_with(label))
     argument.erase(0, label.size());
-  auto name = argument.substr(argument.starts_with("--") ? 2 : 0);
-  const auto* option =
-      known.cli_long_name_lookup(name.substr(0, name.find('=')));
-  auto expected = option == nullptr ? "" : expected_by(*option);
-  return shortened(argument) + ": " + cause_in(text)
-         + (expected.empty() ? "" : ", expected " + expected);
+  return argument_problem(known, argument, cause_in(text));
 }
 
 } // namespace
@@ -161,8 +177,12 @@ std::string option_problem(const caf::error& problem,
 std::string read_command_line(caf::actor_system_config& config,
                               const caf::config_option_set& known, int argc,
                               char** argv) {
-  auto first = std::min(argc, 1);
-  auto file = find_config_file(config, known, {argv + first, argv + argc});
+  constexpr auto hint = "; --help lists the options";
+  const std::vector<std::string> arguments{argv + std::min(argc, 1),
+                                           argv + argc};
+  if (!arguments.empty() && lacks_value(known, arguments.back()))
+    return argument_problem(known, arguments.back(), "missing argument") + hint;
+  auto file = find_config_file(config, known, arguments);
   if (!file.problem.empty())
     return fmt::format("{}: {}", file.name, file.problem);
   std::istringstream to_check{file.text};
@@ -171,12 +191,11 @@ std::string read_command_line(caf::actor_system_config& config,
     return fmt::format("{}: {}", file.name, to_string(content.error()));
   std::istringstream to_read{file.text};
   if (auto problem = config.parse(argc, argv, to_read))
-    return option_problem(problem, known) + "; --help lists the options";
+    return option_problem(problem, known) + hint;
   if (printed_help(config))
     return "";
   if (auto leftover = first_leftover(config); !leftover.empty())
-    return fmt::format("unknown argument \"{}\"; --help lists the options",
-                       shortened(leftover));
+    return fmt::format("unknown argument \"{}\"{}", shortened(leftover), hint);
   auto problem = group_problem(known, "global", *content);
   return problem.empty() ? "" : fmt::format("{}: {}", file.name, problem);
 }
