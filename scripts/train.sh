@@ -2,14 +2,16 @@
 # Sets up, builds and runs the trainer, on the bundled handwritten digits unless
 # --data says otherwise. Arguments are passed on: scripts/train.sh --help
 #
-#   --processes=N   N processes on this machine, each with one core or its own
-#                   GPU unless --devices says otherwise
+#   --processes=N   N processes on this machine, each with one core, or with the
+#                   GPU of its number, or with the only GPU that there is,
+#                   unless --devices says otherwise
 #
 # With GPUs it needs nvcc and a libtorch with CUDA, which Debian does not have:
 # Python's PyTorch, or the folder of include/ and lib/ that TORCH_ROOT names.
 # CUDACXX names another nvcc, PYTHON another Python.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+. "$(dirname "${BASH_SOURCE[0]}")/processes.sh"
 
 processes=1
 arguments=()
@@ -22,39 +24,6 @@ done
 [[ $processes =~ ^[1-9][0-9]{0,3}$ ]] || {
   echo "train.sh: --processes: expected 1 to 9999, found \"$processes\"" >&2
   exit 1
-}
-
-free_port() {
-  local port
-  while port=$((20000 + RANDOM % 10000)); do
-    (: >"/dev/tcp/127.0.0.1/$port") 2>/dev/null || break
-  done
-  echo "$port"
-}
-
-# The variables of a launcher: see docs/trainer.md.
-run_several() {
-  export MASTER_ADDR=127.0.0.1 MASTER_PORT WORLD_SIZE=$processes
-  MASTER_PORT=$(free_port)
-  local rank others=() status=0
-  for ((rank = 1; rank < processes; ++rank)); do
-    RANK=$rank LOCAL_RANK=$rank "$program" "$@" >/dev/null &
-    others+=($!)
-  done
-  # They end with the first one; a stopped one would stay.
-  trap 'kill -KILL "${others[@]}" 2>/dev/null || true' EXIT
-  RANK=0 LOCAL_RANK=0 "$program" "$@" &
-  local first=$!
-  # Ctrl-C is for the processes, which then end; by a signal to this script
-  # alone, the first one ends the run.
-  trap : INT
-  trap 'kill -TERM "$first" 2>/dev/null || true' TERM HUP
-  # A signal interrupts the waiting.
-  while :; do
-    wait "$first" && status=0 || status=$?
-    kill -0 "$first" 2>/dev/null || break
-  done
-  return "$status"
 }
 
 # Whether to build for GPUs: the driver shows one, or TORCH_ROOT asks for it, and
@@ -96,4 +65,4 @@ fi
 say "training"
 program=$folder/examples/trainer/syncnorm-train
 ((processes > 1)) || exec "$program" ${arguments[@]+"${arguments[@]}"}
-run_several ${arguments[@]+"${arguments[@]}"}
+run_several "$processes" "$program" ${arguments[@]+"${arguments[@]}"}

@@ -6,12 +6,15 @@
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <random>
 #include <thread>
@@ -471,5 +474,38 @@ TEST_CASE("whoever is killed, whenever: all others end, and the run that is "
       rest.push_back("--resume");
     require_good_end(*start(rest));
     REQUIRE(read_text(folder / "checkpoint.pt") == expected);
+  }
+}
+
+namespace {
+
+/// `run_several` of two processes of a program that knows no signals yet.
+child start_unprepared(const scratch_folder& folder) {
+  auto program = folder / "program";
+  std::ofstream{program} << "#!/bin/bash\n"
+                            "[[ $RANK == 0 ]] && echo started\n"
+                            "read -r -t 20 <>\"$1\"\n"
+                            "echo \"$RANK stayed\" >&2\n";
+  std::filesystem::permissions(program, std::filesystem::perms::owner_all);
+  auto nothing = folder / "nothing";
+  REQUIRE(::mkfifo(nothing.c_str(), 0666) == 0);
+  // A shell cannot trap what is ignored when it starts.
+  return std::make_unique<child_process>(
+      arguments{"/usr/bin/env", "--default-signal", "bash", "-euo", "pipefail",
+                "-c", ". \"$0\"; run_several 2 \"$@\"",
+                SYNCNORM_SCRIPTS "/processes.sh", program, nothing});
+}
+
+} // namespace
+
+TEST_CASE("scripts/train.sh: Ctrl-C ends all processes of a machine, also "
+          "before the program waits for it") {
+  for (auto number : {SIGINT, SIGTERM, SIGHUP}) {
+    CAPTURE(number);
+    scratch_folder folder;
+    auto script = start_unprepared(folder);
+    REQUIRE(script->wait_for("started"));
+    CHECK(script->kill(number) == 128 + SIGTERM);
+    CHECK_FALSE(contains(script->output(), "stayed"));
   }
 }
