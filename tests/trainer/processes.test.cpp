@@ -408,8 +408,10 @@ TEST_CASE("a worker that has joined learns why the run ends before the others "
   REQUIRE(other->wait_for("joined"));
   first.process->signal(SIGINT);
   const std::string why = "1 of 2 processes have joined; stopped";
-  require_failure(*first.process, why);
+  require_failure(*first.process, "--serve: " + why);
   require_failure(*other, why);
+  // Not its own option.
+  CHECK_FALSE(contains(other->output(), "--serve"));
 }
 
 TEST_CASE("Ctrl-C ends a worker that waits for an answer") {

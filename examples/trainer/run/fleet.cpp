@@ -70,8 +70,9 @@ fleet::fleet(caf::actor_system& system, const settings& options,
     others_ = await_others(stop);
   } catch (const std::exception& x) {
     // Those who have come learn why the others' not coming ends it.
-    end(false, first_line(x.what()));
-    throw;
+    auto why = first_line(x.what());
+    end(false, why);
+    throw failure{"--serve: " + why};
   }
   seen_ = changes_->load();
   regroup();
@@ -127,7 +128,7 @@ fleet::await_others(const std::function<bool()>& stop) {
       return roll;
     if (stop() || clock::now() >= until)
       throw failure{fmt::format(
-          "--serve: {} of {} processes have joined{}", count, options_.workers,
+          "{} of {} processes have joined{}", count, options_.workers,
           stop() ? std::string{"; stopped"}
                  : fmt::format(" within {:g} s", options_.patience))};
   }
