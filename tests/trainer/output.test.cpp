@@ -169,7 +169,7 @@ TEST_CASE("a run's folder of logs gets an event file, with what each step and "
   settings options;
   options.logdir = (folder / "new" / "log").string();
   {
-    report run{options, 0};
+    report run{options, 0, 0};
     for (std::uint64_t step = 1; step <= 2; ++step)
       run.add(step_row(step));
     run.add(epoch_row(1, 2));
@@ -198,7 +198,7 @@ TEST_CASE("the event file of a run that goes on says from which step on what "
   settings options;
   options.logdir = folder.path().string();
   options.resume = true;
-  report{options, 3};
+  report{options, 3, 0};
   auto records = records_of(read_text(only_event_file(folder.path())));
   REQUIRE(records.size() == 2);
   CHECK(contains(records[0], "brain.Event:2"));
@@ -238,16 +238,43 @@ TEST_CASE("a resumed run keeps the rows up to its checkpoint, "
   settings options;
   options.metrics = folder / "m.csv";
   {
-    report first{options, 0};
+    report first{options, 0, 0};
     for (std::uint64_t step = 1; step <= 5; ++step)
       first.add(step_row(step));
   }
   options.resume = true;
-  report second{options, 3};
+  report second{options, 3, 0};
   second.add(step_row(4));
   auto rows = read_metrics(options.metrics);
   REQUIRE(rows.size() == 4);
   CHECK(rows.back().step == 4);
+}
+
+TEST_CASE("a resumed run says which rows are missing at the end of its "
+          "metrics") {
+  scratch_folder folder;
+  settings options;
+  options.metrics = folder / "m.csv";
+  auto gap = [&](std::uint64_t step, std::uint64_t epochs) {
+    return report{options, step, epochs}.gap();
+  };
+  {
+    report first{options, 0, 0};
+    for (std::uint64_t step = 1; step <= 5; ++step)
+      first.add(step_row(step));
+  }
+  options.resume = true;
+  CHECK(gap(8, 0)
+        == options.metrics + ": the rows of steps 6 to 8 are missing");
+  CHECK(gap(6, 1) == options.metrics + ": the row of step 6 is missing");
+  CHECK(gap(5, 1) == options.metrics + ": the row of epoch 1 is missing");
+  CHECK(gap(5, 0).empty());
+  report{options, 5, 0}.add(epoch_row(1, 5));
+  CHECK(gap(5, 1).empty());
+  CHECK(gap(3, 0).empty());
+  // A file of another name begins there.
+  options.metrics = folder / "other.csv";
+  CHECK(gap(3, 0).empty());
 }
 
 namespace {
@@ -280,7 +307,7 @@ std::string report_to(const std::filesystem::path& file) {
   settings options;
   options.metrics = file;
   return message_of([&] {
-    report run{options, 0};
+    report run{options, 0, 0};
     run.add(step_row(1));
     run.finish();
   });

@@ -8,6 +8,7 @@
 #include "syncnorm/detail/caf/line.hpp"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -313,7 +314,8 @@ TEST_CASE("a checkpoint greater than files may be is one line, not a signal") {
 }
 
 TEST_CASE("metrics greater than files may be end the run with a checkpoint of "
-          "its last step") {
+          "its last step, and the rows that are lost are named, also by the "
+          "run that goes on") {
   scratch_folder folder;
   // 200 KiB: more than a checkpoint has, and than the metrics of four epochs.
   auto result = run_script("ulimit -f 400; exec \"$0\" --devices=cpu "
@@ -323,16 +325,25 @@ TEST_CASE("metrics greater than files may be end the run with a checkpoint of "
   CAPTURE(result.output);
   CHECK(result.status == 1);
   auto line = line_after(result.output, "syncnorm-train: ");
-  CHECK(contains(line, "m.csv: cannot be written: File too large; stopped"));
+  CHECK(contains(line, "m.csv: cannot be written: File too large; the rows "));
   CHECK(contains(line, "; go on with --resume from "));
   auto rows = read_metrics(folder / "m.csv");
   REQUIRE_FALSE(rows.empty());
+  auto last = rows.back();
+  CHECK((contains(line, fmt::format("from step {} on are lost; stopped",
+                                    last.step + 1))
+         || contains(line, fmt::format("from epoch {} on are lost; stopped",
+                                       last.epoch))));
   auto stopped = step_after(line, "stopped after step ");
   REQUIRE(stopped >= static_cast<int>(rows.back().step));
   child_process again{
       command({"--devices=cpu", "--model=mlp", "--batch=2", "--epochs=9999",
-               "--resume", "--checkpoint=" + folder.path().string()})};
+               "--resume", "--checkpoint=" + folder.path().string(),
+               "--metrics=" + (folder / "m.csv").string()})};
   REQUIRE(again.wait_for("resumed after step " + std::to_string(stopped)));
+  CHECK(
+      contains(again.output(),
+               "syncnorm-train: " + (folder / "m.csv").string() + ": the row"));
   CHECK(again.kill(SIGINT) == 0);
 }
 

@@ -21,13 +21,38 @@ std::filesystem::path metrics_path(const settings& options) {
   return path;
 }
 
+bool has_rows(const settings& options) {
+  return options.resume && std::filesystem::is_regular_file(options.metrics);
+}
+
 std::vector<metrics_row> rows_to_keep(const settings& options,
                                       std::uint64_t step) {
   std::vector<metrics_row> rows;
-  if (options.resume && std::filesystem::is_regular_file(options.metrics))
+  if (has_rows(options))
     rows = read_metrics(options.metrics);
   std::erase_if(rows, [step](const auto& row) { return row.step > step; });
   return rows;
+}
+
+std::string range_text(const char* what, std::uint64_t first,
+                       std::uint64_t last) {
+  return first == last ? fmt::format("the row of {} {} is missing", what, first)
+                       : fmt::format("the rows of {}s {} to {} are missing",
+                                     what, first, last);
+}
+
+/// What a run that could not write its metrics has left out at their end.
+std::string gap_after(const std::vector<metrics_row>& rows, std::uint64_t steps,
+                      std::uint64_t epochs) {
+  std::uint64_t step = 0;
+  std::uint64_t epoch = 0;
+  for (const auto& row : rows) {
+    auto& last = row.is_epoch() ? epoch : step;
+    last = row.is_epoch() ? row.epoch : row.step;
+  }
+  if (step < steps)
+    return range_text("step", step + 1, steps);
+  return epoch < epochs ? range_text("epoch", epoch + 1, epochs) : "";
 }
 
 chart_panel loss_panel(const std::vector<metrics_row>& rows) {
@@ -54,10 +79,14 @@ chart_panel accuracy_panel(const std::vector<metrics_row>& rows) {
 
 } // namespace
 
-report::report(const settings& options, std::uint64_t step)
+report::report(const settings& options, std::uint64_t step,
+               std::uint64_t epochs)
     : metrics_path_{metrics_path(options)},
       log_folder_{options.logdir},
       rows_{rows_to_keep(options, step)} {
+  if (has_rows(options))
+    if (auto gap = gap_after(rows_, step, epochs); !gap.empty())
+      gap_ = fmt::format("{}: {}", options.metrics, gap);
   if (!metrics_path_.empty())
     metrics_.emplace(metrics_path_, rows_);
   if (!log_folder_.empty()) {

@@ -17,11 +17,18 @@ namespace syncnorm::train {
 class report {
 public:
   /// Opens the files.
-  /// @param step the step that the run goes on from; rows of an earlier run up
-  ///             to there are kept with `--resume`.
+  /// @param step   the step that the run goes on from; rows of an earlier run
+  ///               up to there are kept with `--resume`.
+  /// @param epochs how many epochs were done by then.
   /// @throws failure that names the file, or `--metrics` if it is a file that
   ///         the program prints to or has a chart's name.
-  report(const settings& options, std::uint64_t step);
+  report(const settings& options, std::uint64_t step, std::uint64_t epochs);
+
+  /// Which rows are missing in the metrics of the earlier run, in one line;
+  /// empty if none.
+  [[nodiscard]] const std::string& gap() const noexcept {
+    return gap_;
+  }
 
   /// Adds a step or an epoch.
   /// @throws failure, for example if the disk is full.
@@ -40,6 +47,7 @@ private:
   std::filesystem::path metrics_path_;
   std::string log_folder_;
   std::vector<metrics_row> rows_;
+  std::string gap_;
   std::optional<metrics_file> metrics_;
   std::optional<event_file> events_;
 };

@@ -11,6 +11,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <cstdio>
 #include <exception>
 #include <filesystem>
 #include <numeric>
@@ -69,7 +70,9 @@ trainer::trainer(const settings& options, const dataset& data, fleet& processes,
   auto found = find_state(options, data);
   if (!options.checkpoint.empty())
     require_writable_folder(options.checkpoint);
-  report_.emplace(options, found ? found->step : 0);
+  report_.emplace(options, found ? found->step : 0, found ? found->epoch : 0);
+  if (!report_->gap().empty())
+    fmt::print(stderr, "syncnorm-train: {}\n", report_->gap());
   if (found) {
     state_ = *found;
     saved_step_ = found->step;
@@ -276,7 +279,10 @@ void trainer::record(const metrics_row& row) {
     report_->add(row);
   } catch (const std::exception& x) {
     // The replicas may be in the next step: `run` ends the training after it.
-    report_failure_ = first_line(x.what());
+    report_failure_ =
+        fmt::format("{}; the rows from {} {} on are lost", first_line(x.what()),
+                    row.is_epoch() ? "epoch" : "step",
+                    row.is_epoch() ? row.epoch : row.step);
   }
 }
 
