@@ -348,6 +348,38 @@ TEST_CASE("metrics greater than files may be end the run with a checkpoint of "
 }
 
 TEST_CASE(
+    "a reader of the metrics who leaves ends the run with a checkpoint of "
+    "its last step") {
+  scratch_folder folder;
+  auto result = run_script("mkfifo \"$1\"/m; head -n 1 \"$1\"/m >/dev/null & "
+                           "exec \"$0\" --devices=cpu --model=mlp "
+                           "--epochs=9999 --checkpoint=\"$1\" "
+                           "--metrics=\"$1\"/m",
+                           folder);
+  CAPTURE(result.output);
+  CHECK(result.status == 1);
+  auto line = line_after(result.output, "syncnorm-train: ");
+  CHECK(contains(line, "m: cannot be written: Broken pipe; "));
+  CHECK(contains(line, "; go on with --resume from "));
+}
+
+TEST_CASE("a run goes on to its end whose output nobody reads any more") {
+  scratch_folder folder;
+  // A pipe without a reader, and with one while it is opened.
+  auto result = run_script("mkfifo \"$1\"/out; exec 3<>\"$1\"/out; "
+                           "exec 4>\"$1\"/out 3>&-; "
+                           "exec \"$0\" --devices=cpu --model=mlp --epochs=2 "
+                           "--metrics=\"$1\"/m.csv >&4",
+                           folder);
+  CHECK(result.status == 1);
+  CHECK(result.output
+        == "syncnorm-train: standard output: cannot be written\n");
+  auto rows = read_metrics(folder / "m.csv");
+  REQUIRE_FALSE(rows.empty());
+  CHECK(rows.back().epoch == 2);
+}
+
+TEST_CASE(
     "a second run in a folder of checkpoints is refused, and one after the "
     "first was killed goes on") {
   scratch_folder folder;

@@ -28,6 +28,7 @@ void catch_stop_signals() {
   ignored.sa_handler = SIG_IGN;
   sigemptyset(&ignored.sa_mask);
   sigaction(SIGXFSZ, &ignored, nullptr);
+  sigaction(SIGPIPE, &ignored, nullptr);
 }
 
 bool stop_requested() noexcept {

@@ -4,7 +4,8 @@ namespace syncnorm::train {
 
 /// From now on the first Ctrl-C (SIGINT, or SIGTERM) asks the program to stop
 /// after the current step; the second ends it at once. A file that grows over
-/// its limit is from now on an error of the writer's, not a signal.
+/// its limit, or a pipe that nobody reads any more, is from now on an error of
+/// the writer's, not a signal.
 void catch_stop_signals();
 
 /// Whether it was asked.
