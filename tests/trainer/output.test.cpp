@@ -3,6 +3,7 @@
 #include "trainer/output/checkpoint_lock.hpp"
 #include "trainer/output/crc32c.hpp"
 #include "trainer/output/event_file.hpp"
+#include "trainer/output/locked_file.hpp"
 #include "trainer/output/metrics_file.hpp"
 #include "trainer/output/progress.hpp"
 #include "trainer/output/report.hpp"
@@ -20,6 +21,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <csignal>
 #include <cstdio>
@@ -416,6 +418,22 @@ TEST_CASE("of two who write a file at the same time each writes it whole") {
   CHECK(other.get() == "nothing was thrown");
   CHECK(torn == 0);
   CHECK_FALSE(std::filesystem::exists(folder / "checkpoint.tmp"));
+}
+
+TEST_CASE("a file that another one does not stop writing is an error that "
+          "names both, and stays as it was") {
+  scratch_folder folder;
+  auto file = folder / "checkpoint";
+  write_atomically(file, "old");
+  constexpr std::chrono::milliseconds none{0};
+  locked_file other{folder / "checkpoint.tmp", none};
+  REQUIRE(other.code() == 0);
+  auto message = message_of([&] { write_atomically(file, "new", none); });
+  CHECK(message
+        == file.string() + ": cannot be written: another process writes "
+               + file.string() + ".tmp");
+  CHECK(read_text(file) == "old");
+  CHECK(is_open_as(other.number(), folder / "checkpoint.tmp"));
 }
 
 TEST_CASE("what a killed process has left of a file is used again") {

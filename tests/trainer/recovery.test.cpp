@@ -1,4 +1,4 @@
-// A replica that fails while its process answers.
+// A replica that fails while its process answers, and a disk that does.
 
 #include "trainer/model/archive.hpp"
 #include "trainer/run/replica.hpp"
@@ -14,7 +14,12 @@
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <cerrno>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -24,6 +29,9 @@ using namespace syncnorm;
 using namespace syncnorm::train;
 
 namespace {
+
+/// Whether no folder can be flushed.
+std::atomic<bool> folders_fail = false;
 
 const dataset_ptr digits = load_dataset(SYNCNORM_DIGITS);
 
@@ -172,6 +180,38 @@ const std::string why =
     "replica 1: expected a part of 700 samples, found 640 to 768";
 
 } // namespace
+
+// Takes the place of the system's in this program.
+extern "C" int fsync(int file) {
+  struct stat what {};
+  if (folders_fail && ::fstat(file, &what) == 0 && S_ISDIR(what.st_mode)) {
+    errno = EIO;
+    return -1;
+  }
+  return static_cast<int>(::syscall(SYS_fsync, file));
+}
+
+TEST_CASE("a checkpoint that is there, and may be lost because its folder "
+          "cannot be flushed, is named with its step") {
+  scratch_folder folder;
+  auto options = short_run(folder);
+  options.every = 1;
+  caf::actor_system system{configuration()};
+  fleet processes{system, options, one_replica(system, options, digits)};
+  told output;
+  trainer coordinator{options, *digits, processes, output.display, [] {
+                        folders_fail = true;
+                        return false;
+                      }};
+  auto message = message_of([&] { coordinator.run(); });
+  folders_fail = false;
+  CHECK(message
+        == folder.path().string()
+               + ": cannot be flushed: Input/output error; the checkpoint "
+               + checkpoint_file(options)
+               + ", of step 1, may be lost when the machine stops");
+  CHECK(saved_step(options) == 1);
+}
 
 TEST_CASE("a replica of this process that fails ends the run by its error, "
           "with a checkpoint of the last whole step") {

@@ -1,6 +1,5 @@
 #include "trainer/output/atomic_file.hpp"
 
-#include "trainer/failure.hpp"
 #include "trainer/output/locked_file.hpp"
 
 #include <fcntl.h>
@@ -17,8 +16,9 @@ namespace {
 
 using std::filesystem::path;
 
+template <class Failure = failure>
 [[noreturn]] void fail(const path& file, const char* what, int code) {
-  throw failure{
+  throw Failure{
       fmt::format("{}: {}: {}", file.string(), what, std::strerror(code))};
 }
 
@@ -61,7 +61,8 @@ int write_and_flush(int file, std::string_view content) {
 
 } // namespace
 
-void write_atomically(const path& file, std::string_view content) {
+void write_atomically(const path& file, std::string_view content,
+                      std::chrono::milliseconds patience) {
   auto folder = file.has_parent_path() ? file.parent_path() : path{"."};
   // The rename reaches the disk only with its folder: one that could not be
   // flushed is refused before anything has changed.
@@ -72,7 +73,11 @@ void write_atomically(const path& file, std::string_view content) {
   temporary += ".tmp";
   // One name for all, so that processes that are killed leave one file at most;
   // the lock keeps a second writer off it until it has its new name.
-  locked_file out{temporary, if_locked::wait};
+  locked_file out{temporary, patience};
+  if (out.code() == EWOULDBLOCK)
+    throw failure{fmt::format("{}: cannot be written: another process writes "
+                              "{}",
+                              file.string(), temporary.string())};
   auto code =
       out.code() != 0 ? out.code() : write_and_flush(out.number(), content);
   if (out.code() == 0 && code != 0)
@@ -86,7 +91,7 @@ void write_atomically(const path& file, std::string_view content) {
   }
   // File systems that cannot flush a folder say EINVAL.
   if (::fsync(in.number()) != 0 && errno != EINVAL)
-    fail(folder, "cannot be flushed", errno);
+    fail<not_flushed>(folder, "cannot be flushed", errno);
 }
 
 std::string read_whole(const path& file) {

@@ -1,21 +1,32 @@
 #pragma once
 
+#include "trainer/failure.hpp"
+
+#include <chrono>
 #include <filesystem>
 #include <string>
 #include <string_view>
 
 namespace syncnorm::train {
 
+inline constexpr std::chrono::milliseconds writer_patience{10'000};
+
+/// The new content is there, and may be lost when the machine stops.
+class not_flushed : public failure {
+public:
+  using failure::failure;
+};
+
 /// Writes `content` to `path` whole or not at all: to a temporary file beside
 /// it (`<path>.tmp`), flushed to the disk, then renamed; then the folder is
 /// flushed. Whenever the process or the machine stops, `path` has either the
-/// old content or the new. One who writes the same file at the same time is
-/// waited for.
+/// old content or the new.
+/// @param patience how long to wait for one who writes the same file.
 /// @throws failure that names the file and the system's reason; the old file is
-///         as it was, or, if it is the folder that cannot be flushed, the new
-///         one is there and may be lost when the machine stops.
+///         as it was. `not_flushed` if it is the folder that cannot be flushed.
 void write_atomically(const std::filesystem::path& path,
-                      std::string_view content);
+                      std::string_view content,
+                      std::chrono::milliseconds patience = writer_patience);
 
 /// @throws failure that names the file and the system's reason.
 [[nodiscard]] std::string read_whole(const std::filesystem::path& path);

@@ -12,7 +12,7 @@ namespace syncnorm::train {
 
 checkpoint_lock::checkpoint_lock(const std::filesystem::path& folder)
     : path_{folder / "checkpoint.lock"},
-      file_{path_, if_locked::give_up} {
+      file_{path_, std::chrono::milliseconds{0}} {
   if (file_.code() == EWOULDBLOCK)
     throw failure{fmt::format("{}: another run writes its checkpoint here",
                               folder.string())};

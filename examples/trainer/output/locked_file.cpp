@@ -6,20 +6,23 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <thread>
 #include <utility>
 
 namespace syncnorm::train {
 
 namespace {
 
+/// How often a name may lead to another file while one is being locked.
+constexpr int max_changes = 100;
+/// Between two looks at a lock that another one has.
+constexpr std::chrono::milliseconds pause{10};
+
 /// @returns 0, or the system's error code.
-int lock(int number, if_locked then) {
-  auto how = then == if_locked::wait ? LOCK_EX : LOCK_EX | LOCK_NB;
-  while (::flock(number, how) != 0)
-    if (errno != EINTR)
-      return errno == ENOLCK || errno == ENOSYS || errno == EOPNOTSUPP ? 0
-                                                                       : errno;
-  return 0;
+int lock(int number) {
+  if (::flock(number, LOCK_EX | LOCK_NB) == 0)
+    return 0;
+  return errno == ENOLCK || errno == ENOSYS || errno == EOPNOTSUPP ? 0 : errno;
 }
 
 } // namespace
@@ -31,13 +34,24 @@ bool is_open_as(int number, const std::filesystem::path& path) {
          && ours.st_dev == named.st_dev && ours.st_ino == named.st_ino;
 }
 
-locked_file::locked_file(const std::filesystem::path& path, if_locked then) {
-  do {
+locked_file::locked_file(const std::filesystem::path& path,
+                         std::chrono::milliseconds patience) {
+  using clock = std::chrono::steady_clock;
+  auto until = clock::now() + patience;
+  for (open(path); code_ == EWOULDBLOCK && clock::now() < until; open(path))
+    std::this_thread::sleep_for(pause);
+}
+
+void locked_file::open(const std::filesystem::path& path) {
+  for (int i = 0; i < max_changes; ++i) {
     close();
     number_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    code_ = number_ < 0 ? errno : lock(number_, then);
-    // Whoever had the lock before may have renamed or removed the file.
-  } while (code_ == 0 && !is_open_as(number_, path));
+    code_ = number_ < 0 ? errno : lock(number_);
+    if (code_ != 0 || is_open_as(number_, path))
+      return;
+    // Whoever had the lock before has renamed or removed the file.
+    code_ = EWOULDBLOCK;
+  }
 }
 
 locked_file::~locked_file() {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <cstdint>
+#include <chrono>
 #include <filesystem>
 
 namespace syncnorm::train {
@@ -8,23 +8,22 @@ namespace syncnorm::train {
 /// Whether `path` names the file that is open under that number.
 [[nodiscard]] bool is_open_as(int number, const std::filesystem::path& path);
 
-/// What to do if another one has the lock.
-enum class if_locked : std::uint8_t { wait = 0, give_up = 1 };
-
 /// A file, made if it is not there, that one at a time has open under its name,
 /// of all who open it in this way. The lock ends with the object, and with the
 /// process however that ends: what one that was killed has left is used again.
 /// Where the file system has no locks, everybody has it.
 class locked_file {
 public:
-  locked_file(const std::filesystem::path& path, if_locked then);
+  /// @param patience how long to wait for another one who has the lock.
+  locked_file(const std::filesystem::path& path,
+              std::chrono::milliseconds patience);
 
   locked_file(const locked_file&) = delete;
   locked_file& operator=(const locked_file&) = delete;
 
   ~locked_file();
 
-  /// 0, or the system's error code: `EWOULDBLOCK` if another one has the lock.
+  /// 0, or the system's error code: `EWOULDBLOCK` if another one kept the lock.
   [[nodiscard]] int code() const noexcept {
     return code_;
   }
@@ -35,6 +34,7 @@ public:
   }
 
 private:
+  void open(const std::filesystem::path& path);
   void close() noexcept;
 
   int number_ = -1;

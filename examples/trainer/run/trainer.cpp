@@ -171,6 +171,8 @@ void trainer::give_up(const std::string& why) {
     throw failure{text};
   try {
     save();
+  } catch (const not_flushed& x) {
+    throw failure{fmt::format("{}; {}", text, x.what())};
   } catch (const std::exception& x) {
     throw failure{fmt::format("{}, which is not saved: {}", text, x.what())};
   }
@@ -365,6 +367,12 @@ void trainer::save() {
     return;
   try {
     write_checkpoint();
+  } catch (const not_flushed& x) {
+    saved_step_ = state_.step;
+    throw not_flushed{fmt::format("{}; the checkpoint {}, of step {}, may be "
+                                  "lost when the machine stops",
+                                  x.what(), checkpoint_file(options_),
+                                  state_.step)};
   } catch (const std::exception& x) {
     throw failure{first_line(x.what()) + checkpoint_before()};
   }
