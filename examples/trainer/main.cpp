@@ -63,7 +63,6 @@ std::unique_ptr<checkpoint_lock> prepare_checkpoint(const settings& options,
   (void) find_state(options, data);
   if (options.checkpoint.empty())
     return nullptr;
-  require_writable_folder(options.checkpoint);
   return std::make_unique<checkpoint_lock>(options.checkpoint);
 }
 

@@ -481,6 +481,19 @@ TEST_CASE("a folder that may not be written to is refused before the first "
     refuses({"--checkpoint=" + closed.string()}, "closed: cannot be written");
 }
 
+TEST_CASE("a run that is refused removes the folder that it made, and no "
+          "other") {
+  scratch_folder folder;
+  auto refuses_in = [&](const char* name) {
+    refuses({"--devices=cuda:99", "--checkpoint=" + (folder / name).string()},
+            "cuda:99 is not there");
+    return std::filesystem::exists(folder / name);
+  };
+  std::filesystem::create_directory(folder / "there");
+  CHECK(refuses_in("there"));
+  CHECK_FALSE(refuses_in("made"));
+}
+
 TEST_CASE("what cannot be done is refused in one line") {
   scratch_folder folder;
   write_bytes(folder / "file", {1, 2, 3});

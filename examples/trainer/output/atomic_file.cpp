@@ -112,9 +112,9 @@ std::string read_whole(const path& file) {
   }
 }
 
-void require_writable_folder(const path& folder) {
+bool require_writable_folder(const path& folder) {
   std::error_code code;
-  std::filesystem::create_directories(folder, code);
+  auto made = std::filesystem::create_directories(folder, code);
   if (code)
     fail(folder, "cannot be made", code.value());
   if (!std::filesystem::is_directory(folder))
@@ -123,6 +123,7 @@ void require_writable_folder(const path& folder) {
     fail(folder, "cannot be written to", errno);
   if (::access(folder.c_str(), R_OK) != 0)
     fail(folder, "cannot be read, and so not flushed", errno);
+  return made;
 }
 
 } // namespace syncnorm::train

@@ -32,8 +32,9 @@ void write_atomically(const std::filesystem::path& path,
 [[nodiscard]] std::string read_whole(const std::filesystem::path& path);
 
 /// Makes `folder`, with those above it, if it is not there.
+/// @returns whether it was made.
 /// @throws failure that names it if it cannot be made, or this process may not
 ///         write in it and flush it, for which it must be readable.
-void require_writable_folder(const std::filesystem::path& folder);
+bool require_writable_folder(const std::filesystem::path& folder);
 
 } // namespace syncnorm::train

@@ -1,6 +1,7 @@
 #include "trainer/output/checkpoint_lock.hpp"
 
 #include "trainer/failure.hpp"
+#include "trainer/output/atomic_file.hpp"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -11,7 +12,8 @@
 namespace syncnorm::train {
 
 checkpoint_lock::checkpoint_lock(const std::filesystem::path& folder)
-    : path_{folder / "checkpoint.lock"},
+    : made_{require_writable_folder(folder)},
+      path_{folder / "checkpoint.lock"},
       file_{path_, std::chrono::milliseconds{0}} {
   if (file_.code() == EWOULDBLOCK)
     throw failure{fmt::format("{}: another run writes its checkpoint here",
@@ -24,6 +26,8 @@ checkpoint_lock::checkpoint_lock(const std::filesystem::path& folder)
 checkpoint_lock::~checkpoint_lock() {
   // While it is still locked: nobody else can have it.
   ::unlink(path_.c_str());
+  if (made_)
+    ::rmdir(path_.parent_path().c_str());
 }
 
 } // namespace syncnorm::train

@@ -8,16 +8,18 @@ namespace syncnorm::train {
 
 /// Keeps a folder for the checkpoints of one run, by a file `checkpoint.lock`
 /// that goes with the object. One that a killed process has left locks nobody
-/// out.
+/// out. A folder that was made for it goes as well, if it is empty.
 class checkpoint_lock {
 public:
-  /// @throws failure that names the folder if another run has it, or with the
-  ///         system's reason.
+  /// Makes the folder if it is not there.
+  /// @throws failure as `require_writable_folder`; that names the folder if
+  ///         another run has it, or with the system's reason.
   explicit checkpoint_lock(const std::filesystem::path& folder);
 
   ~checkpoint_lock();
 
 private:
+  bool made_;
   std::filesystem::path path_;
   locked_file file_;
 };
