@@ -2,6 +2,7 @@
 #include "actors/nn/joint_rounds.hpp"
 #include "actors/nn/layer_check.hpp"
 #include "actors/nn/seat.hpp"
+#include "actors/nn/telling_others.hpp"
 #include "actors/nn/tensor_bridge.hpp"
 #include "actors/nn/tensor_kernels.hpp"
 #include "actors/nn/torch_devices.hpp"
@@ -356,7 +357,7 @@ torch::Tensor SynchronizedBatchNormBase::run(const torch::Tensor& input,
         });
   } catch (const std::exception& x) {
     if (seat)
-      seat->layer_failed(x.what());
+      seat->layer_failed(text_of(x));
     throw;
   }
 }

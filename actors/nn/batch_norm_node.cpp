@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <tuple>
 #include <utility>
 
 namespace syncnorm::nn::detail {
@@ -82,6 +83,10 @@ batch_norm_node::batch_norm_node(std::vector<saved_part_ptr> parts,
 }
 
 variable_list batch_norm_node::apply(variable_list&& grads) {
+  // A second pass through a graph that is over throws, by its caller's mistake:
+  // the copy's next passes may still be waited for.
+  if (released_)
+    std::ignore = unpack_all(grads);
   return telling_others(seat_, [&] {
     forward_streams here{parts_};
     return c10::GradMode::is_enabled() ? run_differentiable(grads)
@@ -94,6 +99,7 @@ void batch_norm_node::release_variables() {
     part->x.reset_data();
     part->weight.reset_data();
   }
+  released_ = true;
 }
 
 std::vector<backward_part>

@@ -61,6 +61,8 @@ private:
 
   std::vector<saved_part_ptr> parts_;
   participant_ptr seat_;
+  /// Whether a pass has been here that did not keep the graph.
+  bool released_ = false;
   /// Null: this node does it all.
   std::shared_ptr<handed_over> handed_over_;
 };

@@ -1,6 +1,7 @@
 #include "syncnorm/nn/data_parallel_with_callback.hpp"
 
 #include "actors/nn/forward_session.hpp"
+#include "actors/nn/telling_others.hpp"
 #include "actors/nn/torch_devices.hpp"
 #include "actors/nn/worker_team.hpp"
 #include "syncnorm/error.hpp"
@@ -73,7 +74,7 @@ std::string text_of(const std::exception_ptr& x) {
   try {
     std::rethrow_exception(x);
   } catch (const std::exception& e) {
-    return e.what();
+    return detail::text_of(e);
   } catch (...) {
     return "an exception of unknown type";
   }

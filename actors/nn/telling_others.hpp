@@ -2,9 +2,18 @@
 
 #include "syncnorm/nn/detail/participant.hpp"
 
+#include <c10/util/Exception.h>
+
 #include <exception>
+#include <string>
 
 namespace syncnorm::nn::detail {
+
+/// What an exception says, without libtorch's stack trace.
+inline std::string text_of(const std::exception& x) {
+  const auto* of_torch = dynamic_cast<const c10::Error*>(&x);
+  return of_torch != nullptr ? of_torch->what_without_backtrace() : x.what();
+}
 
 /// Calls `f`, a step of a backward pass. If it throws, the copies that wait for
 /// that of `seat`, if there is one, learn why first.
@@ -14,7 +23,7 @@ auto telling_others(const participant_ptr& seat, F f) -> decltype(f()) {
     return f();
   } catch (const std::exception& x) {
     if (seat)
-      seat->give_up(x.what());
+      seat->give_up(text_of(x));
     throw;
   }
 }

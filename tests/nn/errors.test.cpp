@@ -6,6 +6,7 @@
 #include "syncnorm/nn/data_parallel_with_callback.hpp"
 #include "syncnorm/nn/module_traits.hpp"
 
+#include <c10/core/InferenceMode.h>
 #include <torch/csrc/autograd/forward_grad.h>
 
 #include <array>
@@ -28,10 +29,12 @@ record& records() {
 }
 
 /// A norm between two things that can go wrong: a batch of `throws_at` samples
-/// throws before it, one of `twice_at` samples calls it twice.
+/// throws before it, one of `twice_at` samples calls it twice, one of
+/// `reads_at` samples asks libtorch for what it refuses.
 struct FragileImpl : torch::nn::Cloneable<FragileImpl> {
   std::int64_t throws_at = -1;
   std::int64_t twice_at = -1;
+  std::int64_t reads_at = -1;
   SynchronizedBatchNorm2d first{nullptr};
   SynchronizedBatchNorm2d second{nullptr};
 
@@ -51,6 +54,8 @@ struct FragileImpl : torch::nn::Cloneable<FragileImpl> {
       auto y = first->forward(x);
       if (x.size(0) == throws_at)
         throw std::domain_error{"the dog ate it"};
+      if (x.size(0) == reads_at)
+        std::ignore = x.data_ptr<double>();
       y = second->forward(y);
       return x.size(0) == twice_at ? second->forward(y) : y;
     } catch (const std::exception& e) {
@@ -354,10 +359,50 @@ TEST_CASE("a layer that throws in its backward pass ends the wait of the "
           torch::autograd::grad({y.square().sum()}, {scale}, {}, twice, twice);
     });
     for (std::size_t r = 0; r < 3; ++r) {
-      CHECK(contains(text_of(thrown[r]), "modified by an inplace operation"));
-      CHECK(contains(text_of(thrown[r]), r == 1 ? "" : "replica 1"));
+      auto text = text_of(thrown[r]);
+      CHECK(contains(text, "modified by an inplace operation"));
+      CHECK(contains(text, r == 1 ? "" : "replica 1"));
+      // libtorch's stack trace is for the one who called it.
+      CHECK((r == 1 || !contains(text, "frame #0")));
     }
   }
+}
+
+TEST_CASE("a second pass through a graph that is over is its caller's error "
+          "alone") {
+  actors env;
+  auto layers = patient_layers(env.system, 2);
+  for (auto round = 0; round < 2; ++round)
+    rethrow_first(on_threads(2, [&](std::size_t r) {
+      auto x = torch::randn({2, 2, 3, 3}).requires_grad_();
+      auto y = layers[r]->forward(x).sum();
+      y.backward();
+      if (r == 1)
+        CHECK_THROWS_WITH(y.backward(), doctest::Contains("a second time"));
+    }));
+}
+
+TEST_CASE("what other copies are told of libtorch's errors has no stack trace, "
+          "in a forward pass and of a copy that fails before a layer") {
+  actors env;
+  auto layers = patient_layers(env.system, 2);
+  auto thrown = on_threads(2, [&](std::size_t r) {
+    auto x = torch::randn({2, 2, 3, 3});
+    if (r == 1) {
+      c10::InferenceMode inference;
+      x = torch::randn({2, 2, 3, 3});
+    }
+    layers[r]->forward(x);
+    layers[r]->forward(x);
+  });
+  CHECK(contains(text_of(thrown[0]), "Inference tensors cannot be saved"));
+  CHECK_FALSE(contains(text_of(thrown[0]), "frame #0"));
+  Fragile net;
+  net->reads_at = 3;
+  DataParallelWithCallback parallel{env.system, net, on_patient_cpus(4)};
+  CHECK_THROWS_AS(parallel->parallel_apply(batches(4)), c10::Error);
+  CHECK(contains(records().thrown[2], "expected scalar type"));
+  CHECK_FALSE(contains(records().thrown[2], "frame #0"));
 }
 
 TEST_CASE("a copy whose master goes before its backward pass learns of which "
