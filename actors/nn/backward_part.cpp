@@ -42,8 +42,9 @@ backward_part unpack(const saved_part& saved, const at::Tensor& dy) {
   // Only in a graph of several copies.
   if (!result.x.defined() || result.weight.defined() != saved.has_weight)
     throw error{errc::invalid_argument,
-                "SynchronizedBatchNorm: backward: expected forward passes of "
-                "all copies outside of InferenceMode, got one inside"};
+                "SynchronizedBatchNorm: backward: expected inputs and forward "
+                "passes of all copies outside of InferenceMode, got one "
+                "inside"};
   result.dy = dy.defined() ? dy : at::zeros_like(result.x);
   result.statistics = saved.statistics;
   result.round = saved.round;

@@ -114,19 +114,20 @@ struct arguments {
   }
 };
 
-/// Whether a backward pass can come that needs `x`. What a pass under
-/// `c10::InferenceMode` makes is for none, and libtorch refuses to save it.
-bool is_for_backward(const at::Tensor& x) {
-  return c10::GradMode::is_enabled() || !x.is_inference();
-}
-
 saved_part_ptr save(const at::Tensor& x, const at::Tensor& y,
                     const arguments& affine) {
   auto part = std::make_shared<saved_part>();
-  if (is_for_backward(x))
+  // libtorch refuses to save what was made under `c10::InferenceMode`: as it
+  // should for a copy that is differentiated itself. Of another copy it stays
+  // out, and a backward pass that needs it says so.
+  auto differentiated = c10::GradMode::is_enabled() && affine.requires_grad(x);
+  auto is_saved = [&](const at::Tensor& t) {
+    return differentiated || !t.is_inference();
+  };
+  if (is_saved(x))
     part->x = torch::autograd::SavedVariable{x, false};
   part->has_weight = affine.weight.defined();
-  if (part->has_weight && is_for_backward(affine.weight))
+  if (part->has_weight && is_saved(affine.weight))
     part->weight = torch::autograd::SavedVariable{affine.weight, false};
   if (c10::GradMode::is_enabled())
     part->edges =

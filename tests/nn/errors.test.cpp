@@ -405,6 +405,33 @@ TEST_CASE("what other copies are told of libtorch's errors has no stack trace, "
   CHECK_FALSE(contains(records().thrown[2], "frame #0"));
 }
 
+TEST_CASE("with nothing to differentiate, copies take inputs that were made "
+          "under InferenceMode, as a single layer does") {
+  actors env;
+  SynchronizedBatchNorm2d layer{2};
+  for (auto& parameter : layer->parameters())
+    parameter.set_requires_grad(false);
+  auto x = batches(2);
+  {
+    c10::InferenceMode inference;
+    for (auto& part : x)
+      part = part.clone();
+  }
+  SynchronizedBatchNorm2d single{2};
+  auto expected = single->forward(torch::cat(x).clone());
+  DataParallelWithCallback parallel{env.system, layer, on_patient_cpus(2)};
+  auto y = parallel->parallel_apply(x);
+  CHECK(distance(expected, torch::cat(y)) <= tolerance(torch::kFloat));
+  // Where another copy is differentiated, its gradient needs them.
+  x[1] = x[1].clone().requires_grad_();
+  y = parallel->parallel_apply(x);
+  std::string text;
+  CHECK(code_of([&] { y[1].sum().backward(); }, &text)
+        == errc::invalid_argument);
+  CHECK(contains(text, "expected inputs and forward passes of all copies "
+                       "outside of InferenceMode"));
+}
+
 TEST_CASE("a copy whose master goes before its backward pass learns of which "
           "layer and round") {
   actors env;
