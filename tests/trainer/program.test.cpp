@@ -462,6 +462,8 @@ TEST_CASE("what a configuration file has wrong is named with the file") {
                file + ": batch: expected a whole number, found ");
   refuses_file("syncnorm { deadline = 30 }\n",
                "syncnorm.deadline: expected a duration");
+  refuses_file("syncnorm { failure-policy = \"continue-with-survivors\" }\n",
+               "syncnorm.failure-policy: expected fail-round; --on-failure ");
   refuses_file("global { epoch = 2 }\n", file + ": epoch: not an option");
   refuses_file("batch { size = 3 }\n",
                file + ": batch: expected a whole number, found ");

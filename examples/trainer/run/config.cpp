@@ -98,7 +98,9 @@ std::optional<settings> config::read(int argc, char** argv) {
     throw failure{problem};
   if (detail::printed_help(*this))
     return std::nullopt;
-  std::ignore = read_defaults(*this);
+  if (read_defaults(*this).policy != failure_policy::fail_round)
+    throw failure{"syncnorm.failure-policy: expected fail-round; --on-failure "
+                  "says what the trainer does without a process"};
   read_counts();
   options_.model = parse_model(model_);
   options_.norm = parse_norm(norm_);
