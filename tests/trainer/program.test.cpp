@@ -276,6 +276,19 @@ const std::string save_until_full =
     "--checkpoint=\"$1\"; status=$?; "
     "\"$0\" --eval=\"$1\"/checkpoint.pt || exit 99; exit $status";
 
+/// The one line of a run that ended because a file of metrics, of that name and
+/// for that reason, took no more.
+std::string line_of_unwritten_metrics(const outcome& result,
+                                      const std::string& name,
+                                      const std::string& why) {
+  CAPTURE(result.output);
+  CHECK(result.status == 1);
+  auto line = line_after(result.output, "syncnorm-train: ");
+  CHECK(contains(line, name + ": cannot be written: " + why + "; "));
+  CHECK(contains(line, "; go on with --resume from "));
+  return line;
+}
+
 } // namespace
 
 TEST_CASE(
@@ -322,11 +335,8 @@ TEST_CASE("metrics greater than files may be end the run with a checkpoint of "
                            "--model=mlp --batch=2 --epochs=9999 "
                            "--checkpoint=\"$1\" --metrics=\"$1\"/m.csv",
                            folder);
-  CAPTURE(result.output);
-  CHECK(result.status == 1);
-  auto line = line_after(result.output, "syncnorm-train: ");
-  CHECK(contains(line, "m.csv: cannot be written: File too large; the rows "));
-  CHECK(contains(line, "; go on with --resume from "));
+  auto line = line_of_unwritten_metrics(result, "m.csv", "File too large");
+  CAPTURE(line);
   auto rows = read_metrics(folder / "m.csv");
   REQUIRE_FALSE(rows.empty());
   auto last = rows.back();
@@ -356,11 +366,7 @@ TEST_CASE(
                            "--epochs=9999 --checkpoint=\"$1\" "
                            "--metrics=\"$1\"/m",
                            folder);
-  CAPTURE(result.output);
-  CHECK(result.status == 1);
-  auto line = line_after(result.output, "syncnorm-train: ");
-  CHECK(contains(line, "m: cannot be written: Broken pipe; "));
-  CHECK(contains(line, "; go on with --resume from "));
+  line_of_unwritten_metrics(result, "m", "Broken pipe");
 }
 
 TEST_CASE("a run goes on to its end whose output nobody reads any more") {
