@@ -466,10 +466,17 @@ TEST_CASE("what a configuration file has wrong is named with the file") {
   refuses_file("lr = \"high\"\n", file + ": lr: expected a number with ");
   refuses_file("batch = \"many\"\n",
                file + ": batch: expected a whole number, found ");
-  refuses_file("syncnorm { deadline = 30 }\n",
-               "syncnorm.deadline: expected a duration");
-  refuses_file("syncnorm { failure-policy = \"continue-with-survivors\" }\n",
-               "syncnorm.failure-policy: expected fail-round; --on-failure ");
+  refuses_file("syncnorm { max-message = 30 }\n",
+               "syncnorm.max-message: expected an integer of 65536 or more");
+  refuses_file("syncnorm { deadline = 30s }\n",
+               "syncnorm.deadline: not an option of the trainer, expected "
+               "--deadline");
+  refuses_file("syncnorm { failure-policy = \"fail-round\" }\n",
+               "syncnorm.failure-policy: not an option of the trainer, "
+               "expected --on-failure");
+  refuses_file("syncnorm { fan-in = 8 }\n",
+               "syncnorm.fan-in: not an option of the trainer, expected "
+               "--fan-in");
   refuses_file("global { epoch = 2 }\n", file + ": epoch: not an option");
   refuses_file("batch { size = 3 }\n",
                file + ": batch: expected a whole number, found ");

@@ -10,9 +10,30 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cstdlib>
+#include <tuple>
+#include <utility>
 
 namespace syncnorm::train {
+
+namespace {
+
+/// Defaults of the library's that options of the trainer's own take the place
+/// of: nobody would go by them.
+void refuse_overruled(const caf::actor_system_config& config) {
+  constexpr std::array overruled{
+      std::pair{"syncnorm.deadline", "--deadline"},
+      std::pair{"syncnorm.failure-policy", "--on-failure"},
+      std::pair{"syncnorm.fan-in", "--fan-in"},
+  };
+  for (const auto& [name, option] : overruled)
+    if (caf::get_if(&caf::content(config), std::string{name}) != nullptr)
+      throw failure{fmt::format("{}: not an option of the trainer, expected {}",
+                                name, option)};
+}
+
+} // namespace
 
 std::int64_t& config::count(std::size_t& out, const char* name,
                             std::int64_t least) {
@@ -98,9 +119,8 @@ std::optional<settings> config::read(int argc, char** argv) {
     throw failure{problem};
   if (detail::printed_help(*this))
     return std::nullopt;
-  if (read_defaults(*this).policy != failure_policy::fail_round)
-    throw failure{"syncnorm.failure-policy: expected fail-round; --on-failure "
-                  "says what the trainer does without a process"};
+  refuse_overruled(*this);
+  std::ignore = read_defaults(*this);
   read_counts();
   options_.model = parse_model(model_);
   options_.norm = parse_norm(norm_);
