@@ -44,12 +44,22 @@ foreach(component IN LISTS CAF_FIND_COMPONENTS)
   endif()
 endforeach()
 
+# Its headers include OpenSSL's.
+if(CAF_openssl_FOUND)
+  find_package(OpenSSL QUIET)
+  if(NOT OPENSSL_FOUND)
+    set(CAF_openssl_FOUND FALSE)
+    set(caf_reason "CAF's openssl module needs OpenSSL's headers")
+  endif()
+endif()
+
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(
   CAF
   REQUIRED_VARS CAF_INCLUDE_DIR CAF_core_LIBRARY
   VERSION_VAR CAF_VERSION
-  HANDLE_COMPONENTS)
+  HANDLE_COMPONENTS
+  REASON_FAILURE_MESSAGE "${caf_reason}")
 
 function(syncnorm_import_caf component)
   if(NOT CAF_${component}_LIBRARY OR TARGET CAF::${component})
@@ -67,8 +77,7 @@ if(CAF_FOUND)
   find_package(Threads REQUIRED)
   syncnorm_import_caf(core Threads::Threads)
   syncnorm_import_caf(io CAF::core)
-  if(CAF_openssl_LIBRARY)
-    find_package(OpenSSL REQUIRED)
+  if(CAF_openssl_FOUND)
     syncnorm_import_caf(openssl CAF::io OpenSSL::SSL OpenSSL::Crypto)
   endif()
 endif()

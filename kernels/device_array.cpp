@@ -103,9 +103,8 @@ bool operator==(const device_stream& a, const device_stream& b) noexcept {
 pinned_memory::pinned_memory(const device_stream& stream, std::size_t bytes)
     : bytes_{bytes},
       data_{stream.runtime().allocate_pinned(stream.where(), bytes),
-            [runtime = &stream.runtime()](void* memory) {
-              runtime->release_pinned(memory);
-            }} {}
+            [runtime = &stream.runtime(), where = stream.where()](
+                void* memory) { runtime->release_pinned(where, memory); }} {}
 
 struct device_array::block {
   device_stream stream;

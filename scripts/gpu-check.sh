@@ -15,7 +15,8 @@ the GPU tests under compute-sanitizer where it is installed, and prints the tabl
 of the CUDA benchmark last.
 
   --deps DIR   the packages that scripts/offline-deps.sh left in DIR; they are
-               unpacked below the build folder. Without: what is installed.
+               unpacked below the build folder. Without: what is installed,
+               for the tests with the program openssl.
   --kernels    leaves out the actors, which take most of the time to build
   --build DIR  build folder (default: build/gpu-check)
   --no-gpu     for a machine without a GPU: builds the same, shows the GPU
@@ -91,6 +92,12 @@ if [[ -n $deps ]]; then
   find "$prefix/usr/lib" -name 'lib*.so*' \
     -regex '.*/lib\(fmt\|hwy\|caf_\|benchmark\)[^/]*' \
     -exec ln -s {} "$runtime" \;
+  # Debian's doctest says /usr, and some of OpenSSL's headers stand in a folder of
+  # the architecture, where only the system's own compiler looks.
+  headers=$prefix/usr/include
+  export CPLUS_INCLUDE_PATH="$headers:$headers/x86_64-linux-gnu${CPLUS_INCLUDE_PATH:+:$CPLUS_INCLUDE_PATH}"
+  # Also for the projects that tests configure.
+  export CMAKE_PREFIX_PATH="$prefix/usr${CMAKE_PREFIX_PATH:+:$CMAKE_PREFIX_PATH}"
   printf 'unpacked into %s\n' "$prefix"
 fi
 
@@ -120,14 +127,12 @@ find_tool() {
 }
 
 recent_cmake() {
-  local version
-  version=$("$1" --version 2> /dev/null | sed -n '1s/[^0-9]*\([0-9.]*\).*/\1/p')
-  [[ -n $version ]] \
-    && printf '3.25\n%s\n' "$version" | sort --check=quiet --version-sort
+  at_least 3.25 \
+    "$("$1" --version 2> /dev/null | sed -n '1s/[^0-9]*\([0-9.]*\).*/\1/p')"
 }
 
 step "tools"
-nvcc=$(find_nvcc) || fail "no nvcc; set CUDACXX"
+nvcc=$(find_nvcc) || fail "no nvcc of CUDA 12.1 or later; set CUDACXX"
 ninja=$(find_tool ninja) \
   || fail "no ninja; collect it with offline-deps.sh"
 run_ninja=("$ninja")
@@ -142,10 +147,14 @@ if [[ -z $cmake ]] || ! recent_cmake "$cmake"; then
   ctest=(with_packages "$prefix/usr/bin/ctest")
   run_ninja=(with_packages "$ninja")
 fi
-printf 'nvcc   %s, %s\n' "$nvcc" \
-  "$("$nvcc" --version | sed -n 's/.*release \([0-9.]*\).*/\1/p')"
+printf 'nvcc   %s, %s\n' "$nvcc" "$(release_of "$nvcc")"
 printf 'cmake  %s\nninja  %s\nc++    %s\n' "$cmake" "$ninja" \
   "$(c++ --version | head -1)"
+
+# A test makes certificates.
+if [[ -n $prefix ]] && ! command -v openssl > /dev/null; then
+  PATH=$PATH:$prefix/usr/bin
+fi
 
 architecture=90-real
 torch_root=${TORCH_ROOT:-}
@@ -173,7 +182,6 @@ configure() {
     -DCMAKE_BUILD_TYPE=Release \
     -DCMAKE_CUDA_COMPILER="$nvcc" \
     -DCMAKE_CUDA_ARCHITECTURES="$architecture" \
-    -DCMAKE_PREFIX_PATH="${prefix:+$prefix/usr}" \
     -DSYNCNORM_ENABLE_CUDA=ON \
     -DSYNCNORM_ENABLE_TORCH=OFF \
     -DSYNCNORM_ENABLE_EXAMPLES=OFF \
@@ -250,7 +258,7 @@ fi
 sanitize() {
   local tool=$1 seconds=${SYNCNORM_SANITIZER_SECONDS:-300} status=0
   shift
-  with_libraries timeout "$seconds" compute-sanitizer --tool "$tool" \
+  with_libraries timeout "$seconds" "$sanitizer" --tool "$tool" \
     --error-exitcode 9 "$@" > "$build/$tool.log" 2>&1 || status=$?
   tail -3 "$build/$tool.log"
   case $status in
@@ -261,17 +269,19 @@ sanitize() {
 }
 
 if $gpu; then
-  if command -v compute-sanitizer > /dev/null; then
+  # Shown at once, too: what comes after it may take longer than one has.
+  step "benchmark"
+  with_libraries timeout 180 "$build/bench/cuda_kernels" \
+    --summary="$build/cuda_kernels.json" 2>&1 | tee "$build/bench.log" \
+    || failed+=("benchmark")
+  if sanitizer=$(command -v compute-sanitizer "${nvcc%/*}/compute-sanitizer"); then
+    sanitizer=$(head -1 <<< "$sanitizer")
     step "compute-sanitizer"
     sanitize memcheck "$build/tests/kernels/test_kernels_cuda_suite"
     sanitize racecheck "$build/tests/kernels/test_kernels_cuda_streams"
   else
     echo "no compute-sanitizer here"
   fi
-  step "benchmark"
-  with_libraries timeout 180 "$build/bench/cuda_kernels" \
-    --summary="$build/cuda_kernels.json" > "$build/bench.log" 2>&1 \
-    || failed+=("benchmark")
 fi
 
 step "result"

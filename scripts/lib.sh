@@ -29,11 +29,23 @@ build() {
   )
 }
 
-# Prints the path of nvcc: $CUDACXX, or where it usually is.
+# at_least VERSION OTHER: tells whether OTHER is that version or a later one.
+at_least() {
+  [[ -n $2 ]] && printf '%s\n%s\n' "$1" "$2" | sort --check=quiet --version-sort
+}
+
+# Prints the version of an nvcc, such as 13.0.
+release_of() {
+  "$1" --version 2>/dev/null | sed -n 's/.*release \([0-9.]*\).*/\1/p'
+}
+
+# Prints the path of an nvcc of CUDA 12.1 or later: $CUDACXX, or where it usually
+# is.
 find_nvcc() {
   local candidate
   for candidate in "${CUDACXX:-}" nvcc /usr/local/cuda/bin/nvcc; do
-    [[ -n $candidate ]] && command -v "$candidate" && return
+    [[ -n $candidate ]] && at_least 12.1 "$(release_of "$candidate")" \
+      && command -v "$candidate" && return
   done
   return 1
 }

@@ -8,9 +8,9 @@ usage() {
 usage: scripts/offline-deps.sh [--unpack] DIR
 
 Downloads into DIR the .deb files of what a machine with a C++ compiler and the
-CUDA toolkit may lack: CAF, fmt, doctest, Highway, DLPack, Google Benchmark,
-nlohmann-json, CMake and Ninja, each with the libraries that it needs. Left out
-is what every such machine has: libc, libstdc++, perl, tar and the like.
+CUDA toolkit may lack: CAF, OpenSSL, fmt, doctest, Highway, DLPack, Google
+Benchmark, nlohmann-json, CMake and Ninja, each with the libraries that it needs.
+Left out is what every such machine has: libc, libstdc++, perl, tar and the like.
 
   --unpack  also unpacks them into DIR/root (dpkg -x; no root needed)
   --help    prints this
@@ -25,8 +25,8 @@ fail() {
   exit 1
 }
 
-packages=(libcaf-dev libfmt-dev doctest-dev libhwy-dev libdlpack-dev
-  libbenchmark-dev nlohmann-json3-dev ninja-build cmake)
+packages=(libcaf-dev libssl-dev openssl libfmt-dev doctest-dev libhwy-dev
+  libdlpack-dev libbenchmark-dev nlohmann-json3-dev ninja-build cmake)
 
 # Base packages: unpacked beside the system's own they would only do harm.
 base='^(libc6|libcrypt1|libgcc-s1|libstdc\+\+6|gcc-.*-base|dpkg|tar|perl.*'

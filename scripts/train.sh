@@ -31,7 +31,7 @@ done
 with_cuda() {
   has_gpu || [[ -n ${TORCH_ROOT:-} ]] || return 1
   nvcc=$(find_nvcc) || {
-    say "no nvcc (install the CUDA toolkit, or set CUDACXX): CPUs only"
+    say "no nvcc of CUDA 12.1 or later (install it, or set CUDACXX): CPUs only"
     return 1
   }
   torch=$(find_cuda_torch) || {

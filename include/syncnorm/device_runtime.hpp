@@ -73,8 +73,8 @@ public:
   [[nodiscard]] virtual void* allocate_pinned(const device& where,
                                               std::size_t bytes) = 0;
 
-  /// Gives back what `allocate_pinned` has made.
-  virtual void release_pinned(void* memory) noexcept = 0;
+  /// Gives back what `allocate_pinned` has made for that device.
+  virtual void release_pinned(const device& where, void* memory) noexcept = 0;
 
   /// Copies, in the stream of `at`, between memory of any two devices; host
   /// memory must be pinned.

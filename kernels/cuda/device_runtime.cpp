@@ -186,7 +186,9 @@ public:
     return memory;
   }
 
-  void release_pinned(void* memory) noexcept override {
+  void release_pinned(const device& where, void* memory) noexcept override {
+    // The calling thread's device may be one that nobody uses.
+    current_device here{where.index};
     (void) cudaFreeHost(memory);
   }
 

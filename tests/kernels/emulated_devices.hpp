@@ -165,14 +165,19 @@ public:
     });
   }
 
-  void* allocate_pinned(const device&, std::size_t bytes) override {
+  void* allocate_pinned(const device& where, std::size_t bytes) override {
     std::unique_lock lock{mutex_};
-    return add_block({}, bytes);
+    auto* memory = add_block({}, bytes);
+    blocks_.at(memory).pinned_for = where;
+    return memory;
   }
 
-  void release_pinned(void* memory) noexcept override {
+  void release_pinned(const device& where, void* memory) noexcept override {
     std::unique_lock lock{mutex_};
-    blocks_.at(memory).alive = false;
+    auto& x = blocks_.at(memory);
+    if (x.pinned_for != where)
+      faults_.emplace_back("pinned memory given back at another device");
+    x.alive = false;
   }
 
   void copy(const execution& at, void* to, const device& to_where,
@@ -323,6 +328,7 @@ private:
     device where;
     bool alive = true;
     std::unique_ptr<std::byte[]> memory;
+    device pinned_for = {};
   };
 
   static event_ptr shared(void* x) {
