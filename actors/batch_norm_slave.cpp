@@ -123,11 +123,29 @@ void batch_norm_slave::next() {
 void batch_norm_slave::start_next() {
   auto at = std::move(jobs_.front());
   jobs_.pop_front();
+  auto others_wait =
+      std::visit([this](const auto& x) { return joins_round(x); }, *at);
   try {
     std::visit([&](auto& x) { start(at, x); }, *at);
   } catch (const std::exception& x) {
-    refuse(*at, x);
+    drop(*at, to_answer(x));
+    if (others_wait)
+      give_up(x.what());
   }
+}
+
+bool batch_norm_slave::joins_round(const forward_job&) const {
+  return role_.master && replica_->exchanges();
+}
+
+bool batch_norm_slave::joins_round(const backward_job& x) const {
+  auto i = kept_.find(x.ticket);
+  if (i != kept_.end())
+    return role_.master && batch_norm_replica::exchanges(i->second.tape);
+  // A ticket that is none stands for another, where passes have tickets and
+  // theirs are exchanged: the others may be at that one, and wait.
+  const auto& options = replica_->options();
+  return role_.master && x.ticket != 0 && !options.online && !options.frozen;
 }
 
 batch_norm_slave::forward_job* batch_norm_slave::next_forward() const {
@@ -174,11 +192,6 @@ void batch_norm_slave::drop(job& x, const caf::error& reason) {
       x);
 }
 
-void batch_norm_slave::refuse(job& x, const std::exception& reason) {
-  drop(x, to_answer(reason));
-  give_up(reason.what());
-}
-
 batch_norm_message batch_norm_slave::measure(const forward_job& x) {
   std::vector<const_tensor_view> views;
   views.reserve(x.xs.size());
@@ -188,7 +201,7 @@ batch_norm_message batch_norm_slave::measure(const forward_job& x) {
 }
 
 void batch_norm_slave::start(const job_ptr& at, forward_job& x) {
-  auto alone = !replica_->exchanges() || !role_.master;
+  auto alone = !joins_round(x);
   std::optional<batch_norm_message> message;
   if (!alone)
     message = x.measured ? std::exchange(x.measured, {}) : measure(x);
@@ -367,7 +380,8 @@ void batch_norm_slave::leave_exchange(F f) {
   try {
     f();
   } catch (const std::exception& x) {
-    refuse(*mine, x);
+    drop(*mine, to_answer(x));
+    give_up(x.what());
   }
   next();
 }

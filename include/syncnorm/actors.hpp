@@ -85,7 +85,8 @@ using batch_norm_slave_actor = detail::typed_actor<
     /// From the stage before, once a batch: x. Answered with y, and a ticket
     /// for the backward pass; it is 0, and nothing is kept, in evaluation and
     /// in online standardization.
-    /// Errors: shape_mismatch, dtype_mismatch, device_mismatch.
+    /// Errors: shape_mismatch, dtype_mismatch, device_mismatch, for which the
+    /// other copies, if they take part, get participant_failed.
     caf::result<shared_tensor, std::uint64_t>(forward_atom, shared_tensor),
 
     /// From the stage before: several batches together, each with statistics of
@@ -100,6 +101,8 @@ using batch_norm_slave_actor = detail::typed_actor<
     /// From the stage behind: the ticket and dy. Answered with dx; the
     /// gradients of weight and bias are added to those of earlier passes.
     /// Errors: as above; invalid_argument for a ticket that is none, or used.
+    /// As the other copies may be at their pass, they get participant_failed;
+    /// but not for 0, frozen, or online.
     caf::result<shared_tensor>(backward_atom, std::uint64_t, shared_tensor),
 
     /// From whoever will not come back with a ticket: forget it.

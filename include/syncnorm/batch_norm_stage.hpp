@@ -25,7 +25,9 @@ namespace syncnorm {
 /// All copies must be asked for the same passes in the same order. A copy may
 /// also be a `batch_norm_layer`, driven by a thread: the master sees no
 /// difference. As there, after an error in a round release all copies and run
-/// the callbacks again.
+/// the callbacks again. A request that is refused breaks the round that it was
+/// to be part of, and nothing where it needs no other copy: in evaluation,
+/// frozen, and online for a backward pass.
 class batch_norm_stage final : public replicable {
 public:
   /// @param system runs the actors; must outlive the stage.

@@ -143,6 +143,29 @@ struct expectation {
 const batch_norm_options float64_options{
     .name = "bn", .channels = 3, .type = dtype::float64};
 
+void train(client& c, const stages& net, bool on) {
+  for (const auto& stage : net)
+    c.ask(*stage, train_atom_v, on)
+        .receive([] {},
+                 [](const caf::error& reason) { FAIL(describe(reason)); });
+}
+
+/// Checks that a round works, with `x` for each copy.
+/// @returns their tickets.
+std::vector<std::uint64_t> check_round(client& c, const stages& net,
+                                       const tensor& x) {
+  std::vector<decltype(c.forward(*net[0], x))> pending;
+  for (const auto& stage : net)
+    pending.push_back(c.forward(*stage, x));
+  std::vector<std::uint64_t> tickets;
+  for (auto& one : pending) {
+    auto got = c.await_forward(std::move(one));
+    CHECK(describe(got.reason) == describe({}));
+    tickets.push_back(got.ticket);
+  }
+  return tickets;
+}
+
 } // namespace
 
 TEST_CASE_FIXTURE(layer_fixture, "slave actors answer as one device on the "
@@ -378,6 +401,60 @@ TEST_CASE_FIXTURE(layer_fixture, "what goes wrong in one slave actor is told "
   expectation want{float64_options, {x, x, x}, {x, x, x}};
   for (std::size_t r = 0; r < 3; ++r)
     check_near(c.await_forward(std::move(pending[r])).value, want.y[r]);
+}
+
+TEST_CASE_FIXTURE(layer_fixture, "a refused request that needs no other copy "
+                                 "concerns its asker only") {
+  auto net = make_stages(system, float64_options, 2);
+  execute_replication_callbacks(net);
+  std::mt19937 random{1};
+  auto x = make_tensor(float64_options, 2, random);
+  client c{system};
+  auto wide = float64_options;
+  wide.channels = 4;
+  train(c, net, false);
+  auto bad = make_tensor(wide, 2, random);
+  CHECK(code_of(c.await_forward(c.forward(*net[1], bad)).reason)
+        == errc::shape_mismatch);
+  auto ticket = c.await_forward(c.forward(*net[1], x)).ticket;
+  CHECK(code_of(c.await_backward(c.backward(*net[1], ticket, x)).reason)
+        == errc::invalid_argument);
+  train(c, net, true);
+  check_round(c, net, x);
+}
+
+TEST_CASE_FIXTURE(layer_fixture, "online, a refused backward pass concerns its "
+                                 "asker only") {
+  auto online = float64_options;
+  online.online = true;
+  auto net = make_stages(system, online, 2);
+  execute_replication_callbacks(net);
+  std::mt19937 random{1};
+  auto x = make_tensor(online, 2, random);
+  client c{system};
+  for (std::uint64_t ticket : check_round(c, net, x))
+    CHECK(code_of(c.await_backward(c.backward(*net[0], ticket, x)).reason)
+          == errc::invalid_argument);
+  CHECK(code_of(c.await_backward(c.backward(*net[1], 7, x)).reason)
+        == errc::invalid_argument);
+  check_round(c, net, x);
+}
+
+TEST_CASE_FIXTURE(layer_fixture,
+                  "a backward pass with a wrong ticket, at which "
+                  "the other copies may be, is told to them") {
+  auto net = make_stages(system, float64_options, 2);
+  execute_replication_callbacks(net);
+  std::mt19937 random{1};
+  auto x = make_tensor(float64_options, 2, random);
+  client c{system};
+  auto tickets = check_round(c, net, x);
+  auto right = c.backward(*net[0], tickets[0], x);
+  auto wrong = c.backward(*net[1], tickets[1] + 7, x);
+  CHECK(code_of(c.await_backward(std::move(wrong)).reason)
+        == errc::invalid_argument);
+  CHECK(code_of(c.await_backward(std::move(right)).reason)
+        == errc::participant_failed);
 }
 
 TEST_CASE_FIXTURE(layer_fixture, "a ticket is good for one backward pass, or "

@@ -92,6 +92,9 @@ private:
   void push(job x);
   void next();
   void start_next();
+  /// Whether the other copies wait for this one to take part.
+  [[nodiscard]] bool joins_round(const forward_job& x) const;
+  [[nodiscard]] bool joins_round(const backward_job& x) const;
   void start(const job_ptr& at, forward_job& x);
   void start(const job_ptr& at, backward_job& x);
   [[nodiscard]] batch_norm_message measure(const forward_job& x);
@@ -101,7 +104,6 @@ private:
   void answer(forward_job& x, bool trains);
   static void deliver(forward_job& x, const caf::error& reason);
   void finish_backward(const job_ptr& at, const tensor_memory& dx);
-  void refuse(job& x, const std::exception& reason);
   void drop(job& x, const caf::error& reason);
 
   // On the CPU: while one pass waits for the other copies, the moments of the
