@@ -31,9 +31,7 @@ batch_norm_layer batch_norm_layer::clone_to(const device& where,
 }
 
 std::string batch_norm_layer::name() const {
-  const auto& options = replica_.options();
-  return fmt::format("BatchNorm({}, {})", options.channels,
-                     to_string(options.type));
+  return detail::kind_of(replica_.options());
 }
 
 // -- replication --------------------------------------------------------------

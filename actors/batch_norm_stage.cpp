@@ -52,9 +52,7 @@ batch_norm_stage batch_norm_stage::clone_to(const device& where) const {
 }
 
 std::string batch_norm_stage::name() const {
-  const auto& options = replica_->options();
-  return fmt::format("BatchNorm({}, {})", options.channels,
-                     to_string(options.type));
+  return detail::kind_of(replica_->options());
 }
 
 batch_norm_replica& batch_norm_stage::replica() const {

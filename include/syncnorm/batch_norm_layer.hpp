@@ -48,7 +48,9 @@ public:
   /// As the constructor.
   batch_norm_layer& operator=(batch_norm_layer&&) = default;
 
-  /// For `execute_replication_callbacks`: `"BatchNorm(64, float32)"`.
+  /// For `execute_replication_callbacks`, the options that all copies must
+  /// agree in: `"BatchNorm(64, float32)"`, or, as far as they are not the
+  /// default, `"BatchNorm(64, float32, eps=0.001, momentum=none)"`.
   [[nodiscard]] std::string name() const;
 
   /// The state, the options, the training flag.

@@ -11,7 +11,10 @@
 
 namespace syncnorm {
 
-/// What a batch-norm layer is.
+/// What a batch-norm layer is, for its whole life. Its copies must agree in all
+/// but `name`, `where`, `stream`, `deadline` and `fan_in`, or
+/// `execute_replication_callbacks` refuses them; of the last two, copy 0's hold
+/// for the rounds.
 struct batch_norm_options {
   /// Names the layer in error texts.
   std::string name = "batch_norm";
@@ -68,6 +71,10 @@ struct batch_norm_options {
 [[nodiscard]] sync_options make_sync_options(const batch_norm_options& options);
 
 namespace detail {
+
+/// The name of a layer's kind: the options that its copies must agree in, those
+/// that are not the default by name. `"BatchNorm(64, float32, eps=0.001)"`.
+[[nodiscard]] std::string kind_of(const batch_norm_options& options);
 
 /// The stream of a copy of a layer on `where`: the given one; or else the
 /// default stream of a CUDA device, by the runtime that the layer has.

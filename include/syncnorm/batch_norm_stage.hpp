@@ -50,7 +50,9 @@ public:
   /// Releases it: waits as `on_data_parallel_release`.
   ~batch_norm_stage() override;
 
-  /// For `execute_replication_callbacks`: `"BatchNorm(64, float32)"`.
+  /// For `execute_replication_callbacks`, the options that all copies must
+  /// agree in: `"BatchNorm(64, float32)"`, or, as far as they are not the
+  /// default, `"BatchNorm(64, float32, eps=0.001, momentum=none)"`.
   [[nodiscard]] std::string name() const;
 
   /// State, options and training flag, while no slave actor has them.

@@ -1,3 +1,5 @@
+#include "syncnorm/batch_norm_stage.hpp"
+
 #include "tests/actors/batch_norm_reference.hpp"
 #include "tests/actors/layer_copies.hpp"
 
@@ -237,6 +239,65 @@ TEST_CASE_FIXTURE(layer_fixture, "copies of different channels or dtype differ "
   copies[2] = std::make_unique<batch_norm_layer>(copies[0]->clone());
   execute_replication_callbacks(copies);
   check_works(copies);
+}
+
+TEST_CASE_FIXTURE(layer_fixture, "copies whose options make other results "
+                                 "differ before any callback runs, as threads "
+                                 "and as actors") {
+  auto found = [&](auto change) {
+    batch_norm_options usual{.name = "bn", .channels = 2};
+    auto other = usual;
+    change(other);
+    auto refusal = [&]<class T>(T first, T second) {
+      auto [code, text] = outcome_of([&] {
+        execute_replication_callbacks(std::vector<T*>{&first, &second});
+      });
+      CHECK(code == errc::invalid_argument);
+      CHECK(outcome_of([&] {
+              execute_replication_callbacks(std::vector<T*>{&first});
+            }).first
+            == errc::none);
+      return text;
+    };
+    auto text = refusal(batch_norm_layer{system, usual},
+                        batch_norm_layer{system, other});
+    CHECK(refusal(batch_norm_stage{system, usual},
+                  batch_norm_stage{system, other})
+          == text);
+    const std::string before =
+        "execute_replication_callbacks: copy 1 differs from copy 0 at the "
+        "root: expected BatchNorm(2, float32), found BatchNorm(2, float32, ";
+    REQUIRE(text.starts_with(before));
+    return text.substr(before.size());
+  };
+  CHECK(found([](auto& x) { x.eps = 1e-3; }) == "eps=0.001)");
+  CHECK(found([](auto& x) { x.mode = eps_mode::clamp; }) == "mode=clamp)");
+  CHECK(found([](auto& x) { x.momentum = std::nullopt; }) == "momentum=none)");
+  CHECK(found([](auto& x) { x.momentum = 0.3; }) == "momentum=0.3)");
+  CHECK(found([](auto& x) { x.affine = false; }) == "affine=false)");
+  CHECK(found([](auto& x) { x.track_running_stats = false; })
+        == "track_running_stats=false)");
+  CHECK(found([](auto& x) { x.online = true; }) == "online=true)");
+  CHECK(found([](auto& x) {
+          x.eps = 0;
+          x.frozen = true;
+        })
+        == "eps=0, frozen=true)");
+}
+
+TEST_CASE_FIXTURE(layer_fixture, "copies may differ in name, deadline, fan-in, "
+                                 "state and training") {
+  batch_norm_layer first{system, make_options()};
+  auto options = make_options();
+  options.name = "other";
+  options.deadline = std::chrono::seconds{7};
+  options.fan_in = 2;
+  batch_norm_layer second{system, options};
+  second.replica().train(false);
+  std::vector copies{&first, &second};
+  execute_replication_callbacks(copies);
+  CHECK(first.name() == second.name());
+  release_replicas(copies);
 }
 
 TEST_CASE_FIXTURE(replicated, "a copy that goes away fails the round of the "
