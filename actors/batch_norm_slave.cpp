@@ -1,5 +1,6 @@
 #include "syncnorm/detail/batch_norm_slave.hpp"
 
+#include "syncnorm/detail/answer_if_lost.hpp"
 #include "syncnorm/detail/is_distant.hpp"
 #include "syncnorm/detail/run_woken_here.hpp"
 #include "syncnorm/error.hpp"
@@ -370,7 +371,7 @@ void batch_norm_slave::stop(const caf::error& reason) {
   done_ = nullptr;
   sent_ = {};
   if (auto mine = std::exchange(current_, nullptr))
-    drop(*mine, reason);
+    drop(*mine, from_master(reason));
   next();
 }
 
@@ -386,6 +387,15 @@ void batch_norm_slave::leave_exchange(F f) {
   next();
 }
 
+caf::error batch_norm_slave::from_master(const caf::error& reason) const {
+  if (code_of(reason))
+    return reason;
+  return make_error(
+      errc::master_down,
+      fmt::format("layer {}: {}", replica_->options().name,
+                  text_of(master_is_down(role_.copy_id, reason))));
+}
+
 caf::result<sync_metrics> batch_norm_slave::metrics() {
   if (!role_.master)
     return sync_metrics{};
@@ -394,7 +404,9 @@ caf::result<sync_metrics> batch_norm_slave::metrics() {
   read_metrics(this, role_.master)
       .then(
           [promise](sync_metrics& x) mutable { promise.deliver(std::move(x)); },
-          [promise](caf::error& x) mutable { promise.deliver(std::move(x)); });
+          [this, promise](const caf::error& x) mutable {
+            promise.deliver(from_master(x));
+          });
   return promise;
 }
 

@@ -86,7 +86,9 @@ using batch_norm_slave_actor = detail::typed_actor<
     /// for the backward pass; it is 0, and nothing is kept, in evaluation and
     /// in online standardization.
     /// Errors: shape_mismatch, dtype_mismatch, device_mismatch, for which the
-    /// other copies, if they take part, get participant_failed.
+    /// other copies, if they take part, get participant_failed. Of the round,
+    /// if it is one, as run_slave_atom; master_down if the master's copy was
+    /// released.
     caf::result<shared_tensor, std::uint64_t>(forward_atom, shared_tensor),
 
     /// From the stage before: several batches together, each with statistics of
@@ -124,6 +126,7 @@ using batch_norm_slave_actor = detail::typed_actor<
 
     /// From anybody: what the copies' master has counted since it was spawned,
     /// or, behind a relay, the relay. Nothing for a copy that is alone.
+    /// Errors: master_down.
     caf::result<sync_metrics>(get_metrics_atom),
 
     /// From a stage that cannot do its part, with the reason: the next round

@@ -520,6 +520,29 @@ TEST_CASE_FIXTURE(layer_fixture, "passes that a slave actor has not finished "
   }
 }
 
+TEST_CASE_FIXTURE(layer_fixture, "a slave whose master is gone says so, under "
+                                 "its layer's name") {
+  auto net = make_stages(system, float64_options, 2);
+  execute_replication_callbacks(net);
+  std::mt19937 random{1};
+  auto x = make_tensor(float64_options, 2, random);
+  client c{system};
+  // Answered when the master has exited: the next request finds none.
+  auto waiting = c.forward(*net[1], x);
+  net[0]->on_data_parallel_release();
+  CHECK(code_of(c.await_forward(std::move(waiting)).reason)
+        == errc::master_down);
+  auto later = describe(c.await_forward(c.forward(*net[1], x)).reason);
+  CHECK_MESSAGE(later.starts_with("master_down: layer bn: replica 1: the "
+                                  "master is down ("),
+                later);
+  std::string metrics;
+  c.ask(*net[1], get_metrics_atom_v)
+      .receive([](const sync_metrics&) {},
+               [&](const caf::error& reason) { metrics = describe(reason); });
+  CHECK(metrics == later);
+}
+
 TEST_CASE("a tensor arrives at another node with the same bits, without gaps") {
   std::mt19937 random{1};
   for (auto type :

@@ -150,6 +150,9 @@ private:
   void when_done(stream_work work, on_end then);
   void work_ended(std::uint64_t ticket, const caf::error& reason);
 
+  /// What the master has answered. An error of CAF's own means that it is gone:
+  /// this slave is not.
+  [[nodiscard]] caf::error from_master(const caf::error& reason) const;
   caf::result<sync_metrics> metrics();
   void give_up(const std::string& why);
 
