@@ -4,13 +4,11 @@
 
 #include <fmt/format.h>
 
-#include <string_view>
-
 namespace syncnorm::detail {
 
 namespace {
 
-constexpr std::string_view function = "execute_replication_callbacks";
+constexpr std::string_view replication = "execute_replication_callbacks";
 
 std::string place(const std::string& path) {
   return path.empty() ? "the root" : path;
@@ -25,7 +23,7 @@ std::string place(const std::string& path) {
                          const std::string& found) {
   refuse(fmt::format("{}: copy {} differs from copy 0 at {}: expected {}, "
                      "found {}",
-                     function, copy, place(path), expected, found));
+                     replication, copy, place(path), expected, found));
 }
 
 std::string list(const std::vector<std::string>& children) {
@@ -76,17 +74,13 @@ void throw_not_published(const std::string& path, bool other_type) {
                      other_type ? "a value of another type" : "nothing"));
 }
 
-void throw_null_copy(std::size_t copy) {
-  refuse(fmt::format("{}: copy {} is null", function, copy));
-}
-
-void throw_null_child(const std::string& path) {
-  refuse(fmt::format("{}: the sub-module {} is null", function, path));
+void throw_null(std::string_view function, const std::string& what) {
+  refuse(fmt::format("{}: {} is null", function, what));
 }
 
 void require_same_shape(std::span<const module_list> trees) {
   if (trees.empty())
-    refuse(fmt::format("{}: expected 1 copy or more, got none", function));
+    refuse(fmt::format("{}: expected 1 copy or more, got none", replication));
   for (std::size_t copy = 1; copy < trees.size(); ++copy)
     compare(trees[0], trees[copy], copy);
 }
@@ -97,7 +91,7 @@ void callback_log::require_new(const module_node& node,
   if (i != copy_of_.end())
     refuse(fmt::format("{}: copies {} and {} share the sub-module {}: its "
                        "callback would run twice",
-                       function, i->second, copy, place(node.path)));
+                       replication, i->second, copy, place(node.path)));
 }
 
 void callback_log::add(const module_node& node, std::size_t copy) {

@@ -4,10 +4,13 @@
 #include "syncnorm/error.hpp"
 
 #include <any>
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <span>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <typeinfo>
@@ -153,7 +156,8 @@ namespace detail {
 template <class Module>
 void execute_callbacks(std::span<Module* const> copies) {
   using traits = module_traits<Module>;
-  auto trees = list_trees<Module, traits>(copies);
+  auto trees =
+      list_trees<Module, traits>("execute_replication_callbacks", copies);
   require_same_shape(trees);
   std::vector<callback_context> contexts;
   for (const auto& node : trees[0])
@@ -171,10 +175,22 @@ void execute_callbacks(std::span<Module* const> copies) {
           log.add(node, copy);
       }
   } catch (...) {
-    for (auto* module : log.modules())
+    // The caller gets what the callback threw, not what a release does.
+    std::ignore = call_on_all(log.modules(), [](void* module) {
       traits::release(*static_cast<Module*>(module));
+    });
     throw;
   }
+}
+
+/// Calls `f` with every module of `roots`, the arguments of `function`.
+/// @throws what `f` throws first, when all were called.
+template <class Module, class F>
+void call_on_trees(std::string_view function, std::span<Module* const> roots,
+                   F f) {
+  auto trees = list_trees<Module, module_traits<Module>>(function, roots);
+  if (auto thrown = call_on_all(modules_of<Module>(trees), f))
+    std::rethrow_exception(thrown);
 }
 
 } // namespace detail
@@ -194,7 +210,8 @@ void execute_callbacks(std::span<Module* const> copies) {
 ///         difference: copy, path, what was expected and what was found.
 /// @throws error `invalid_argument` if copies share a sub-module whose callback
 ///         would so run twice; and whatever a callback throws. Then those
-///         that were called are released again.
+///         that were called are released again, all of them: what a release
+///         throws is lost.
 template <class Copies>
 void execute_replication_callbacks(const Copies& copies) {
   auto roots = detail::pointers_to(copies);
@@ -206,35 +223,42 @@ void execute_replication_callbacks(const Copies& copies) {
 /// @throws error `invalid_argument` if `root` or a sub-module is null.
 template <class Module, class F>
 void for_each_module(Module* root, F f) {
-  std::span<Module* const> roots{&root, 1};
-  auto tree = detail::list_trees<Module, module_traits<Module>>(roots)[0];
-  for (std::size_t i = 0; i < tree.size(); ++i)
-    if (tree[i].first_seen == i)
-      f(*static_cast<Module*>(tree[i].module));
+  if (root == nullptr)
+    detail::throw_null("for_each_module", "the root");
+  std::array trees{detail::list_tree<Module, module_traits<Module>>(
+      "for_each_module", *root)};
+  for (auto* module : detail::modules_of<Module>(trees))
+    f(*module);
 }
 
 /// Undoes `execute_replication_callbacks`: calls `on_data_parallel_release` on
 /// every sub-module of every copy that has it, once. After an error in a
 /// forward or backward pass the copies are released, then replicated again.
 /// Does not compare the trees.
-/// @throws error `invalid_argument` if a copy is null.
+/// @throws error `invalid_argument` before the first call, if a copy or a
+///         sub-module is null; and what a call throws first, after the last.
 template <class Copies>
 void release_replicas(const Copies& copies) {
-  for (auto* root : detail::pointers_to(copies))
-    for_each_module(root, [](auto& m) {
-      module_traits<std::remove_reference_t<decltype(m)>>::release(m);
-    });
+  auto roots = detail::pointers_to(copies);
+  detail::call_on_trees(
+      "release_replicas", detail::view_of(roots),
+      []<class Module>(Module* m) { module_traits<Module>::release(*m); });
 }
 
 /// Tells the other copies that this one cannot go on, for example because its
 /// forward threw: calls `on_data_parallel_failure(why)` on every sub-module
 /// that has it, so that nobody waits for it until a deadline. Every other copy
 /// gets an error with that text.
-/// @throws error `invalid_argument` if the copy is null.
+/// @throws error `invalid_argument` before the first call, if the copy or a
+///         sub-module is null; and what a call throws first, after the last.
 template <class Module>
 void fail_replica(Module* copy, const std::string& why) {
-  for_each_module(copy,
-                  [&why](Module& m) { module_traits<Module>::fail(m, why); });
+  if (copy == nullptr)
+    detail::throw_null("fail_replica", "the copy");
+  std::span<Module* const> roots{&copy, 1};
+  detail::call_on_trees("fail_replica", roots, [&why](Module* m) {
+    module_traits<Module>::fail(*m, why);
+  });
 }
 
 } // namespace syncnorm

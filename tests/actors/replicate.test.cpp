@@ -285,3 +285,58 @@ TEST_CASE("what a callback throws reaches the caller, and those called before "
         == "no such device");
   CHECK(log == names{"@0", "-Net"});
 }
+
+TEST_CASE("a release that throws does not keep the others from theirs, and the "
+          "caller gets what was thrown first") {
+  names log;
+  std::vector copies{make_net(), make_net()};
+  for (auto& copy : copies)
+    log_calls(copy, log);
+  auto fail_to_release = [&log](node& m, const char* text) {
+    m.on_release = [&log, text] {
+      log.emplace_back("failed");
+      throw error{errc::device_failure, text};
+    };
+  };
+  fail_to_release(*copies[0], "first");
+  fail_to_release(*copies[0]->parts[0].second, "second");
+  const names of_copy_0{"failed", "failed", "-Conv2d", "-Norm", "-Norm"};
+  SUBCASE("after a callback that threw") {
+    copies[1]->on_replicate = [&log](auto&, auto) {
+      log.clear();
+      throw error{errc::device_unavailable, "no such device"};
+    };
+    CHECK(error_of([&] { execute_replication_callbacks(copies); },
+                   errc::device_unavailable)
+          == "no such device");
+    CHECK(log == of_copy_0);
+  }
+  SUBCASE("in release_replicas") {
+    CHECK(error_of([&] { release_replicas(copies); }, errc::device_failure)
+          == "first");
+    auto all = of_copy_0;
+    for (const auto* name :
+         {"-Net", "-Sequential", "-Conv2d", "-Norm", "-Norm"})
+      all.emplace_back(name);
+    CHECK(log == all);
+  }
+}
+
+TEST_CASE("whoever is given a null copy says so under its own name, before it "
+          "releases any") {
+  names log;
+  auto net = make_net();
+  log_calls(net, log);
+  CHECK(error_of([&] {
+          release_replicas(std::vector{net, node_ptr{}, net});
+        })
+        == "release_replicas: copy 1 is null");
+  CHECK(error_of([] { fail_replica<node>(nullptr, "why"); })
+        == "fail_replica: the copy is null");
+  CHECK(error_of([] { for_each_module<node>(nullptr, [](node&) {}); })
+        == "for_each_module: the root is null");
+  net->parts[1].second = nullptr;
+  CHECK(error_of([&] { release_replicas(std::vector{net}); })
+        == "release_replicas: the sub-module head is null");
+  CHECK(log.empty());
+}

@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstddef>
+#include <exception>
 #include <iterator>
 #include <span>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <unordered_map>
 #include <vector>
@@ -32,8 +34,9 @@ using module_list = std::vector<module_node>;
 /// @throws error `invalid_argument`.
 [[noreturn]] void throw_published_twice(const std::string& path);
 [[noreturn]] void throw_not_published(const std::string& path, bool other_type);
-[[noreturn]] void throw_null_copy(std::size_t copy);
-[[noreturn]] void throw_null_child(const std::string& path);
+/// @param what is null, for example "copy 1".
+[[noreturn]] void throw_null(std::string_view function,
+                             const std::string& what);
 
 /// Returns if all trees have the shape of the first.
 /// @throws error `invalid_argument` that names the first difference, or that
@@ -61,7 +64,8 @@ private:
 /// Appends the places of the tree below `m`, a child of the place `parent`
 /// called `name`.
 template <class Module, class Traits>
-void list_tree(Module& m, std::string path, module_list& out,
+void list_tree(std::string_view function, Module& m, std::string path,
+               module_list& out,
                std::unordered_map<const void*, std::size_t>& seen) {
   auto here = out.size();
   auto first_seen = seen.try_emplace(&m, here).first->second;
@@ -78,21 +82,55 @@ void list_tree(Module& m, std::string path, module_list& out,
       child_path += '.';
     child_path += name;
     if (child == nullptr)
-      throw_null_child(child_path);
-    list_tree<Module, Traits>(*child, child_path, out, seen);
+      throw_null(function, "the sub-module " + child_path);
+    list_tree<Module, Traits>(function, *child, child_path, out, seen);
   }
 }
 
 template <class Module, class Traits>
-std::vector<module_list> list_trees(std::span<Module* const> roots) {
+module_list list_tree(std::string_view function, Module& root) {
+  module_list result;
+  std::unordered_map<const void*, std::size_t> seen;
+  list_tree<Module, Traits>(function, root, {}, result, seen);
+  return result;
+}
+
+template <class Module, class Traits>
+std::vector<module_list> list_trees(std::string_view function,
+                                    std::span<Module* const> roots) {
   std::vector<module_list> result;
   for (auto* root : roots) {
     if (root == nullptr)
-      throw_null_copy(result.size());
-    std::unordered_map<const void*, std::size_t> seen;
-    list_tree<Module, Traits>(*root, {}, result.emplace_back(), seen);
+      throw_null(function, "copy " + std::to_string(result.size()));
+    result.push_back(list_tree<Module, Traits>(function, *root));
   }
   return result;
+}
+
+/// Returns the modules of each tree in order, each once.
+template <class Module>
+std::vector<Module*> modules_of(std::span<const module_list> trees) {
+  std::vector<Module*> result;
+  for (const auto& tree : trees)
+    for (std::size_t i = 0; i < tree.size(); ++i)
+      if (tree[i].first_seen == i)
+        result.push_back(static_cast<Module*>(tree[i].module));
+  return result;
+}
+
+/// Calls `f` with each of `modules`, also when it has thrown for one.
+/// @returns the first exception, or null.
+template <class Module, class F>
+std::exception_ptr call_on_all(const std::vector<Module*>& modules, F f) {
+  std::exception_ptr first;
+  for (auto* module : modules)
+    try {
+      f(module);
+    } catch (...) {
+      if (!first)
+        first = std::current_exception();
+    }
+  return first;
 }
 
 /// Returns `m` as a `Target`, or null if it is none.
