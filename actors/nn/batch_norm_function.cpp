@@ -139,11 +139,11 @@ saved_part_ptr save(const at::Tensor& x, const at::Tensor& y,
   return part;
 }
 
-void set_history(at::Tensor& y, const node_ptr<batch_norm_node>& node,
-                 std::size_t output) {
+void set_grad_fn(at::Tensor& y,
+                 decltype(torch::autograd::Edge::function) node) {
   if (node)
     torch::autograd::impl::set_gradient_edge(
-        y, torch::autograd::Edge{node, static_cast<std::uint32_t>(output)});
+        y, torch::autograd::Edge{std::move(node), 0});
 }
 
 /// One forward call of a layer.
@@ -199,7 +199,7 @@ private:
       joint.abandon();
       throw;
     }
-    set_history(y_, joint.join(round), copy);
+    set_grad_fn(y_, joint.join(copy, round));
     return y_;
   }
 
@@ -231,7 +231,7 @@ private:
     std::vector<saved_part_ptr> parts{save(x_, y_, affine_)};
     parts[0]->statistics = saved;
     parts[0]->round = seat ? seat->rounds() : 0;
-    set_history(y_, make_node<batch_norm_node>(parts, seat), 0);
+    set_grad_fn(y_, make_node<batch_norm_node>(parts, seat));
   }
 
   at::Tensor x_;

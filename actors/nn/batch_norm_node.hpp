@@ -18,7 +18,8 @@ namespace syncnorm::nn::detail {
 struct handed_over;
 
 /// Input r of the node is the gradient of copy r's output; outputs 3r, 3r + 1
-/// and 3r + 2 are the gradients of its x, weight and bias.
+/// and 3r + 2 are the gradients of its x, weight and bias. In a data-parallel
+/// graph a `copy_node` leads to each input.
 ///
 /// The engine passes later operations first. Among those of a copy the node has
 /// the place that the call had on the first part's thread, whichever thread

@@ -2,7 +2,9 @@
 
 // How the copies of a data-parallel graph come to have one node.
 
-#include "actors/nn/batch_norm_node.hpp"
+#include "actors/nn/backward_part.hpp"
+#include "actors/nn/copy_node.hpp"
+#include "actors/nn/graph_node.hpp"
 
 #include <array>
 #include <atomic>
@@ -17,7 +19,7 @@ namespace syncnorm::nn::detail {
 /// each from its own thread, without a lock. The round of messages between
 /// `post` and `join` is what orders them: nobody gets a reply before everybody
 /// has sent. So the last one to lay down its part makes the node of all, before
-/// it sends.
+/// it sends, and has each copy's own node lead there.
 ///
 /// What is on the table when a round fails lies there until the copies are
 /// released. Whoever goes on without that gets an error from `join`.
@@ -32,10 +34,11 @@ public:
   /// two threads make a node of the same parts: it marks their graphs' nodes.
   void post(std::size_t copy, std::uint64_t round, saved_part_ptr part);
 
-  /// After the reply: the node of all copies of that round, the same for each,
-  /// or null if nothing requires a gradient. Input r is that of copy r.
+  /// After the reply: the node of the copy's output in that round, which no
+  /// other copy touches until a backward pass, or null if nothing requires a
+  /// gradient.
   /// @throws error `stale` after `abandon`.
-  node_ptr<batch_norm_node> join(std::uint64_t round);
+  node_ptr<copy_node> join(std::size_t copy, std::uint64_t round);
 
   /// A copy's call has failed after `post`.
   void abandon() noexcept {
@@ -45,10 +48,13 @@ public:
 private:
   struct round_table {
     std::vector<saved_part_ptr> parts;
-    node_ptr<batch_norm_node> node;
+    std::vector<node_ptr<copy_node>> nodes;
     std::atomic<std::size_t> posted = 0;
     std::atomic<std::size_t> left = 0;
   };
+
+  /// Makes the node of all, to which each copy's node leads.
+  static void join_all(round_table& table);
 
   void clear(round_table& table);
 

@@ -1,0 +1,94 @@
+// What a model's forward function does with a layer's output while the other
+// copies of the data-parallel graph still run theirs.
+
+#include "tests/nn/support.hpp"
+
+#include "syncnorm/nn/data_parallel_with_callback.hpp"
+
+#include <atomic>
+#include <set>
+
+namespace syncnorm::nn::test {
+
+namespace {
+
+/// Runs copies of one layer, each by `forward(layer, x)`.
+template <class F>
+DataParallelWithCallback on_copies(actors& env, SynchronizedBatchNorm1d& layer,
+                                   std::size_t copies, F forward) {
+  return DataParallelWithCallback{
+      env.system, layer.ptr(),
+      [forward](torch::nn::Module& m, const Tensor& x) -> Tensor {
+        return forward(*m.as<SynchronizedBatchNorm1d>(), x);
+      },
+      DataParallelWithCallbackOptions{}.devices(
+          std::vector<torch::Device>(copies, torch::Device{torch::kCPU}))};
+}
+
+/// Copy r has r + 1 samples.
+std::vector<Tensor> unequal_batches(std::size_t copies) {
+  std::vector<Tensor> result;
+  for (std::size_t r = 0; r < copies; ++r)
+    result.push_back(torch::randn({static_cast<std::int64_t>(r) + 1, 3}));
+  return result;
+}
+
+/// All that `all` of them wait for each other here.
+class meeting {
+public:
+  explicit meeting(std::size_t all) : all_{all} {}
+
+  void wait() {
+    auto turn = come_.fetch_add(1) / all_;
+    while (come_.load() / all_ == turn)
+      std::this_thread::yield();
+  }
+
+private:
+  std::size_t all_;
+  std::atomic<std::size_t> come_ = 0;
+};
+
+TEST_CASE("a copy may register hooks for a layer's output while the others do, "
+          "and each is called once, with that output's gradient") {
+  actors env;
+  constexpr std::size_t copies = 4;
+  SynchronizedBatchNorm1d layer{3};
+  meeting all{copies};
+  std::vector<Tensor> seen(copies);
+  std::vector<Tensor> kept(copies);
+  std::atomic<int> calls = 0;
+  auto parallel = on_copies(env, layer, copies, [&](auto& norm, auto& x) {
+    auto r = static_cast<std::size_t>(x.size(0)) - 1;
+    auto y = norm.forward(x);
+    all.wait();
+    y.retain_grad();
+    y.register_hook([&, r](const Tensor& dy) {
+      ++calls;
+      seen[r] = dy;
+    });
+    kept[r] = y;
+    return y;
+  });
+  for (int step = 0; step < 20; ++step) {
+    calls = 0;
+    auto y = parallel->parallel_apply(unequal_batches(copies));
+    std::set<torch::autograd::Node*> nodes;
+    auto loss = torch::zeros({});
+    for (const auto& part : y) {
+      nodes.insert(part.grad_fn().get());
+      loss = loss + part.pow(3).sum();
+    }
+    CHECK(nodes.size() == copies);
+    loss.backward();
+    CHECK(calls.load() == static_cast<int>(copies));
+    for (std::size_t r = 0; r < copies; ++r) {
+      CHECK(distance(3 * y[r].square(), seen[r]) <= tolerance(torch::kFloat));
+      CHECK(torch::equal(seen[r], kept[r].grad()));
+    }
+  }
+}
+
+} // namespace
+
+} // namespace syncnorm::nn::test
