@@ -44,7 +44,8 @@ struct saved_part {
   std::uint64_t round = 0;
   /// The stream of the forward pass; nothing on a CPU.
   std::optional<c10::Stream> stream;
-  /// Gradient edges of x, weight and bias, in this order.
+  /// Gradient edges of x, weight and bias, in this order, until a node takes
+  /// them, who alone may have them: see `make_node`.
   torch::autograd::edge_list edges;
   /// Where the call stands among the operations of the copy's thread: the later
   /// one's gradient comes first.

@@ -69,17 +69,18 @@ batch_norm_node::batch_norm_node(std::vector<saved_part_ptr> parts,
       parts_{std::move(parts)},
       seat_{std::move(seat)} {
   for (const auto& part : parts_) {
-    for (const auto& edge : part->edges)
-      add_next_edge(edge);
+    for (auto& edge : std::exchange(part->edges, {}))
+      add_next_edge(std::move(edge));
     add_input_metadata(part->like_y);
   }
   const auto& first = parts_.front();
   if (!seat_ || !first->stream)
     return;
   handed_over_ = std::make_shared<handed_over>();
-  auto second_half = make_node<exchange_node>(first, seat_, handed_over_);
+  auto to_x = next_edge(0);
+  auto second_half = make_node<exchange_node>(first, to_x, seat_, handed_over_);
   set_next_edge(0, torch::autograd::Edge{std::move(second_half), 0});
-  add_next_edge(first->edges[0]);
+  add_next_edge(std::move(to_x));
 }
 
 variable_list batch_norm_node::apply(variable_list&& grads) {

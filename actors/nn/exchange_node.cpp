@@ -11,12 +11,13 @@ namespace syncnorm::nn::detail {
 
 using torch::autograd::variable_list;
 
-exchange_node::exchange_node(saved_part_ptr saved, participant_ptr seat,
+exchange_node::exchange_node(saved_part_ptr saved, torch::autograd::Edge to_x,
+                             participant_ptr seat,
                              std::shared_ptr<handed_over> from_first_half)
     : saved_{std::move(saved)},
       seat_{std::move(seat)},
       handed_over_{std::move(from_first_half)} {
-  add_next_edge(saved_->edges[0]);
+  add_next_edge(std::move(to_x));
   add_input_metadata(token());
 }
 

@@ -26,7 +26,8 @@ struct handed_over {
 /// of a net's branches come.
 class exchange_node final : public torch::autograd::Node {
 public:
-  exchange_node(saved_part_ptr saved, participant_ptr seat,
+  exchange_node(saved_part_ptr saved, torch::autograd::Edge to_x,
+                participant_ptr seat,
                 std::shared_ptr<handed_over> from_first_half);
 
   /// The gradient of this node's one input.

@@ -1,7 +1,9 @@
 #pragma once
 
 // How a graph owns its nodes: by std::shared_ptr in older releases of libtorch,
-// by c10::intrusive_ptr in newer ones. `Edge` tells which.
+// by c10::intrusive_ptr in newer ones. `Edge` tells which. Either way libtorch
+// releases a graph node by node, not by recursion, which a deep graph has no
+// stack for: where the graph alone owns its nodes.
 
 #include <c10/util/intrusive_ptr.h>
 #include <torch/csrc/autograd/edge.h>
@@ -30,7 +32,9 @@ using node_ptr =
 template <class T, class... Args>
 node_ptr<T> make_node(Args&&... args) {
   if constexpr (std::is_same_v<node_ptr<T>, std::shared_ptr<T>>)
-    return std::make_shared<T>(std::forward<Args>(args)...);
+    // libtorch's, found by the argument: newer releases have none.
+    return {new T(std::forward<Args>(args)...),
+            [](auto* node) { deleteNode(node); }};
   else
     return c10::make_intrusive<T>(std::forward<Args>(args)...);
 }

@@ -6,6 +6,7 @@
 #include "syncnorm/nn/data_parallel_with_callback.hpp"
 #include "syncnorm/nn/patch_replication_callback.hpp"
 
+#include <pthread.h>
 #include <sstream>
 
 namespace syncnorm::nn::test {
@@ -134,6 +135,40 @@ TEST_CASE("input with gaps, of any strides, equals its contiguous copy") {
     CHECK(distance(y, z) <= tolerance(torch::kFloat));
     CHECK(distance(a.grad(), b.grad()) <= tolerance(torch::kFloat));
   }
+}
+
+/// Lets go of a graph on a thread with little stack.
+void release_on_small_stack(Tensor y) {
+  pthread_attr_t little;
+  pthread_t thread;
+  REQUIRE(pthread_attr_init(&little) == 0);
+  REQUIRE(pthread_attr_setstacksize(&little, 256 << 10) == 0);
+  auto release = [](void* of) -> void* {
+    static_cast<Tensor*>(of)->reset();
+    return nullptr;
+  };
+  REQUIRE(pthread_create(&thread, &little, release, &y) == 0);
+  REQUIRE(pthread_join(thread, nullptr) == 0);
+  pthread_attr_destroy(&little);
+  CHECK_FALSE(y.defined());
+}
+
+TEST_CASE(
+    "the graph of a deep net is released without a deep stack, of a layer "
+    "that stands alone and of copies") {
+  actors env;
+  constexpr int depth = 4000;
+  SynchronizedBatchNorm1d layer{2};
+  auto deep = [](torch::nn::Module& m, Tensor x) {
+    for (int i = 0; i < depth; ++i)
+      x = m.as<SynchronizedBatchNorm1d>()->forward(x);
+    return x;
+  };
+  release_on_small_stack(deep(*layer, torch::randn({3, 2})));
+  DataParallelWithCallback parallel{
+      env.system, layer.ptr(), deep,
+      DataParallelWithCallbackOptions{}.devices(cpu_times(2))};
+  release_on_small_stack(parallel->forward(torch::randn({4, 2})));
 }
 
 TEST_CASE("second derivatives of copies with graphs of their own equal finite "
