@@ -51,6 +51,19 @@ backward_part unpack(const saved_part& saved, const at::Tensor& dy) {
   return result;
 }
 
+void require_forward_is_over(const saved_part& part) {
+  auto is_set = [](const std::atomic<bool>& x) {
+    return x.load(std::memory_order_acquire);
+  };
+  if (!is_set(part.has_statistics)
+      || (part.pass_is_over && !is_set(*part.pass_is_over)))
+    throw error{errc::invalid_argument,
+                "SynchronizedBatchNorm: backward: expected the data-parallel "
+                "forward pass of all copies to be over, got a backward call "
+                "inside of it; copies with graphs and threads of their own, of "
+                "synchronize, may have one"};
+}
+
 forward_streams::forward_streams(const std::vector<saved_part_ptr>& parts) {
   for (const auto& part : parts)
     if (part->stream)

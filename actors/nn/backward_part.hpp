@@ -11,6 +11,7 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/saved_variable.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -40,6 +41,12 @@ struct saved_part {
   torch::autograd::SavedVariable weight;
   bool has_weight = false;
   saved_statistics statistics;
+  /// Whether they are set: in a data-parallel graph by the copy's thread, while
+  /// others may have the node already.
+  std::atomic<bool> has_statistics = false;
+  /// Whether the forward pass that the call belongs to is over; null: nobody
+  /// knows.
+  std::shared_ptr<const std::atomic<bool>> pass_is_over;
   /// The seat's round, of a copy whose graph is its own.
   std::uint64_t round = 0;
   /// The stream of the forward pass; nothing on a CPU.
@@ -54,6 +61,10 @@ struct saved_part {
   /// output itself would own, by its history, what is saved here.
   at::Tensor like_y;
 };
+
+/// Refuses a backward pass while copies of a data-parallel graph are in their
+/// forward pass: what they will add is missing, and their passes would race.
+void require_forward_is_over(const saved_part& part);
 
 using saved_part_ptr = std::shared_ptr<saved_part>;
 

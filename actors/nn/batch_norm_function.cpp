@@ -139,6 +139,11 @@ saved_part_ptr save(const at::Tensor& x, const at::Tensor& y,
   return part;
 }
 
+void set_statistics(saved_part& part, saved_statistics statistics) {
+  part.statistics = std::move(statistics);
+  part.has_statistics.store(true, std::memory_order_release);
+}
+
 void set_grad_fn(at::Tensor& y,
                  decltype(torch::autograd::Edge::function) node) {
   if (node)
@@ -192,9 +197,10 @@ private:
     auto round = seat.rounds();
     auto& joint = *seat.joint();
     auto part = save(x_, y_, affine_);
+    part->pass_is_over = seat.pass_is_over();
     joint.post(copy, round, part);
     try {
-      part->statistics = accept(seat.run(std::move(request)), update);
+      set_statistics(*part, accept(seat.run(std::move(request)), update));
     } catch (...) {
       joint.abandon();
       throw;
@@ -229,7 +235,7 @@ private:
     if (!c10::GradMode::is_enabled() || !affine_.requires_grad(x_))
       return;
     std::vector<saved_part_ptr> parts{save(x_, y_, affine_)};
-    parts[0]->statistics = saved;
+    set_statistics(*parts[0], saved);
     parts[0]->round = seat ? seat->rounds() : 0;
     set_grad_fn(y_, make_node<batch_norm_node>(parts, seat));
   }

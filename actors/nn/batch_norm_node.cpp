@@ -84,6 +84,8 @@ batch_norm_node::batch_norm_node(std::vector<saved_part_ptr> parts,
 }
 
 variable_list batch_norm_node::apply(variable_list&& grads) {
+  for (const auto& part : parts_)
+    require_forward_is_over(*part);
   // A second pass through a graph that is over throws, by its caller's mistake:
   // the copy's next passes may still be waited for.
   if (released_)

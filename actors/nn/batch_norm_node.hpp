@@ -38,7 +38,7 @@ class batch_norm_node final : public torch::autograd::Node {
 public:
   /// @param parts one, or those of all copies in the order of their ids.
   ///              Their edges go over to the node. Their statistics may be set
-  ///              later, before any backward pass.
+  ///              later; a backward pass before that is refused.
   /// @param seat  for a copy whose graph is its own; else null.
   batch_norm_node(std::vector<saved_part_ptr> parts, participant_ptr seat);
 

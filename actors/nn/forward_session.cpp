@@ -9,7 +9,9 @@
 
 namespace syncnorm::nn::detail {
 
-void forward_session::begin() noexcept {
+void forward_session::begin() {
+  is_over_ = std::make_shared<std::atomic<bool>>(false);
+  left_.store(0);
   first_failure_.store(-1);
   for (auto& copy : copies_) {
     copy.now.store(state::running);
@@ -66,6 +68,8 @@ void forward_session::leave(std::size_t copy,
     if (awaited)
       entry.seat->give_up(why_absent(*entry.calls, copy));
   }
+  if (left_.fetch_add(1) + 1 == copies_.size())
+    is_over_->store(true);
 }
 
 std::string forward_session::failure_text() const {

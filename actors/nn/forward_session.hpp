@@ -52,7 +52,7 @@ public:
   }
 
   /// Before a forward pass, from the thread that starts the copies.
-  void begin() noexcept;
+  void begin();
 
   /// Adds the seat of `copy` at a layer, before any forward pass.
   void add_seat(const layer_calls_ptr& calls, std::size_t copy,
@@ -69,6 +69,11 @@ public:
   /// `copy` has returned from its forward pass, or has thrown `failure`. Tells
   /// those who wait for it.
   void leave(std::size_t copy, std::optional<std::string> failure) noexcept;
+
+  /// Set when all copies have left the pass that began last.
+  [[nodiscard]] std::shared_ptr<const std::atomic<bool>> is_over() const {
+    return is_over_;
+  }
 
   /// Whether any copy has thrown.
   [[nodiscard]] bool failed() const noexcept {
@@ -101,6 +106,9 @@ private:
                                        std::size_t copy) const;
 
   std::vector<copy_entry> copies_;
+  std::atomic<std::size_t> left_ = 0;
+  /// Another one for each pass, whose graph keeps it.
+  std::shared_ptr<std::atomic<bool>> is_over_;
   std::atomic<std::int64_t> first_failure_ = -1;
 };
 

@@ -208,6 +208,11 @@ public:
     return joint_.get();
   }
 
+  [[nodiscard]] std::shared_ptr<const std::atomic<bool>>
+  pass_is_over() const override {
+    return session_ ? session_->is_over() : nullptr;
+  }
+
 private:
   batch_norm_reply await_reply() {
     try {

@@ -89,6 +89,40 @@ TEST_CASE("a copy may register hooks for a layer's output while the others do, "
   }
 }
 
+TEST_CASE("a backward call through a layer is refused as long as copies are in "
+          "their forward pass, and the object works again") {
+  actors env;
+  constexpr std::size_t copies = 4;
+  SynchronizedBatchNorm1d layer{3};
+  meeting all{copies};
+  std::atomic<bool> early = true;
+  std::atomic<int> refused = 0;
+  auto parallel = on_copies(env, layer, copies, [&](auto& norm, auto& x) {
+    auto y = norm.forward(x);
+    if (early) {
+      // Also when every copy has its statistics.
+      all.wait();
+      try {
+        torch::autograd::grad({y.sum()}, {norm.weight}, {}, true);
+      } catch (const error& thrown) {
+        std::string text{thrown.what()};
+        if (thrown.code() == errc::invalid_argument
+            && text.find("a backward call inside of it") != text.npos)
+          ++refused;
+      }
+    }
+    return y;
+  });
+  std::vector<Tensor> y;
+  for (auto now : {true, false}) {
+    early = now;
+    y = parallel->parallel_apply(unequal_batches(copies));
+    CHECK(refused.load() == static_cast<int>(copies));
+    // The pass is over.
+    CHECK_NOTHROW(y[0].sum().backward());
+  }
+}
+
 } // namespace
 
 } // namespace syncnorm::nn::test

@@ -57,6 +57,11 @@ struct DataParallelWithCallbackOptions {
 /// plain members are copied once; see `replica_set`. A pass after parameters
 /// were frozen makes the copies anew, which takes longer.
 ///
+/// A forward pass cannot call backward or `autograd::grad` through a
+/// synchronized layer: the graph is that of all copies, and is complete when
+/// they have ended. `synchronize` gives each copy a graph of its own, which
+/// can. Tensor hooks may be registered anywhere.
+///
 /// Errors: what a copy throws first is what the caller gets. The other copies
 /// stop at their next synchronized layer. The object works again afterwards.
 class DataParallelWithCallbackImpl : public torch::nn::Module,

@@ -4,6 +4,7 @@
 #include "syncnorm/moments.hpp"
 #include "syncnorm/tensor_view.hpp"
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -108,6 +109,13 @@ public:
   /// Where the copies of a data-parallel graph join their backward pass; null
   /// for a copy with a graph and a thread of its own.
   [[nodiscard]] virtual joint_rounds* joint() const noexcept {
+    return nullptr;
+  }
+
+  /// Set when the forward pass of all copies that runs now is over; null where
+  /// nobody knows when that is.
+  [[nodiscard]] virtual std::shared_ptr<const std::atomic<bool>>
+  pass_is_over() const {
     return nullptr;
   }
 };
