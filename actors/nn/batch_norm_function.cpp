@@ -174,6 +174,8 @@ public:
   template <class Prepare, class Update>
   at::Tensor train(const participant_ptr& seat, Prepare prepare,
                    Update update) {
+    if (seat)
+      seat->require_pass();
     auto request = moments_of(x_.detach());
     prepare(request);
     if (seat && seat->joint())

@@ -32,6 +32,19 @@ void forward_session::forget_seats() noexcept {
     copy.seats.clear();
 }
 
+void forward_session::require_pass(const layer_calls& calls,
+                                   std::size_t copy) const {
+  if (copies_[copy].now.load() != state::running
+      && calls.last - calls.first > 1)
+    throw error{errc::wrong_round,
+                fmt::format("layer {}, copy {}: expected a forward call in the "
+                            "data-parallel object's own pass, got one outside "
+                            "of it, such as a recomputation in backward; "
+                            "copies with graphs and threads of their own, of "
+                            "synchronize, may have one",
+                            calls.layer, copy)};
+}
+
 void forward_session::enter(layer_calls& calls, std::size_t copy) {
   auto mine = calls.of_copy[copy].fetch_add(1) + 1;
   for (std::size_t other = 0; other < copies_.size(); ++other) {

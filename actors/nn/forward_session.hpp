@@ -61,6 +61,11 @@ public:
   /// The seats are gone: new ones will be added.
   void forget_seats() noexcept;
 
+  /// Before a forward call of `copy`.
+  /// @throws error `wrong_round` if the copy is not in its forward pass and the
+  ///         layer has others, which will not come.
+  void require_pass(const layer_calls& calls, std::size_t copy) const;
+
   /// Before `copy` sends into a round.
   /// @throws error `participant_failed` or `wrong_round` if a copy has ended
   ///         its forward pass and will not come.

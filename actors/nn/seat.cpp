@@ -140,6 +140,11 @@ public:
         devices_{group.devices},
         joint_{group.joint} {}
 
+  void require_pass() const override {
+    if (session_)
+      session_->require_pass(*calls_, static_cast<std::size_t>(copy_id_));
+  }
+
   void begin(round_request request) override {
     if (session_)
       session_->enter(*calls_, static_cast<std::size_t>(copy_id_));

@@ -6,6 +6,7 @@
 #include "syncnorm/nn/data_parallel_with_callback.hpp"
 
 #include <atomic>
+#include <functional>
 #include <set>
 
 namespace syncnorm::nn::test {
@@ -120,6 +121,51 @@ TEST_CASE("a backward call through a layer is refused as long as copies are in "
     CHECK(refused.load() == static_cast<int>(copies));
     // The pass is over.
     CHECK_NOTHROW(y[0].sum().backward());
+  }
+}
+
+/// Calls `body` in the backward pass.
+struct in_backward : torch::autograd::Function<in_backward> {
+  static Tensor forward(torch::autograd::AutogradContext* context, Tensor x,
+                        std::function<void()>* body) {
+    context->saved_data["body"] = reinterpret_cast<std::int64_t>(body);
+    return x.clone();
+  }
+
+  static torch::autograd::tensor_list
+  backward(torch::autograd::AutogradContext* context,
+           torch::autograd::tensor_list grads) {
+    (*reinterpret_cast<std::function<void()>*>(
+        context->saved_data["body"].toInt()))();
+    return {grads[0], Tensor{}};
+  }
+};
+
+TEST_CASE("a layer that is called again in the backward pass refuses it on "
+          "every copy, and the object works again") {
+  actors env;
+  constexpr std::size_t copies = 2;
+  SynchronizedBatchNorm1d layer{3};
+  int refused = 0;
+  std::vector<std::function<void()>> again(copies);
+  auto parallel = on_copies(env, layer, copies, [&](auto& norm, auto& x) {
+    auto& call = again[static_cast<std::size_t>(x.size(0)) - 1];
+    call = [&norm, &refused, x] {
+      try {
+        norm.forward(x);
+      } catch (const error& thrown) {
+        std::string text{thrown.what()};
+        if (thrown.code() == errc::wrong_round
+            && text.find("a recomputation in backward") != text.npos)
+          ++refused;
+      }
+    };
+    return in_backward::apply(norm.forward(x), &call);
+  });
+  for (int step = 1; step < 3; ++step) {
+    auto y = parallel->parallel_apply(unequal_batches(copies));
+    (y[0].sum() + y[1].sum()).backward();
+    CHECK(refused == step * static_cast<int>(copies));
   }
 }
 

@@ -59,8 +59,10 @@ struct DataParallelWithCallbackOptions {
 ///
 /// A forward pass cannot call backward or `autograd::grad` through a
 /// synchronized layer: the graph is that of all copies, and is complete when
-/// they have ended. `synchronize` gives each copy a graph of its own, which
-/// can. Tensor hooks may be registered anywhere.
+/// they have ended. Nor can a backward pass call one again, as to recompute
+/// what was not kept (checkpointing): other copies would have to call it at the
+/// same time. Both are refused; `synchronize` gives each copy a graph and a
+/// thread of its own, which can. Tensor hooks may be registered anywhere.
 ///
 /// Errors: what a copy throws first is what the caller gets. The other copies
 /// stop at their next synchronized layer. The object works again afterwards.

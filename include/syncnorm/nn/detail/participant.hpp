@@ -72,6 +72,12 @@ public:
     return end();
   }
 
+  /// Refuses a forward call in which no other copy takes part, before anything
+  /// is done for it.
+  /// @throws error `wrong_round` outside of the forward pass that all copies of
+  ///         a data-parallel object run together.
+  virtual void require_pass() const {}
+
   /// The first half of `run`: sends, and waits for no other copy.
   /// @throws error also if a reply is outstanding, which may be on its way to
   ///         another thread.
