@@ -14,11 +14,6 @@ namespace syncnorm {
 
 namespace {
 
-std::string to_text(const tensor_shape& shape) {
-  return fmt::format("[{}, {}, {}]", shape.samples, shape.channels,
-                     shape.spatial);
-}
-
 void append(std::vector<named_array>& to, const char* name, channel_array& x) {
   if (!x.empty())
     std::visit([&](auto values) { to.push_back({name, values}); }, x.view());
@@ -133,56 +128,6 @@ void batch_norm_replica::take_over(const batch_norm_reply& reply) {
         reply.more.empty() ? reply.count : reply.more.back();
 }
 
-// -- arguments ----------------------------------------------------------------
-
-void batch_norm_replica::require(const char* call, const char* argument,
-                                 const const_tensor_view& x) const {
-  auto fail = [&](errc code, const std::string& expected,
-                  const std::string& got) {
-    throw error{code,
-                fmt::format("layer {}: {}: {}: expected {}, got {}",
-                            options_.name, call, argument, expected, got)};
-  };
-  if (x.shape().channels != options_.channels)
-    fail(errc::shape_mismatch, fmt::format("{} channels", options_.channels),
-         fmt::format("[N, C, S] = {}", to_text(x.shape())));
-  if (x.type() != options_.type)
-    fail(errc::dtype_mismatch, to_string(options_.type), to_string(x.type()));
-  if (!same_memory(x.where(), options_.where))
-    fail(errc::device_mismatch, "memory of " + to_string(options_.where),
-         "memory of " + to_string(x.where()));
-}
-
-void batch_norm_replica::require_like(const char* call, const char* argument,
-                                      const const_tensor_view& view,
-                                      const const_tensor_view& x) const {
-  require(call, argument, view);
-  if (view.shape() != x.shape() || view.format() != x.format())
-    throw error{
-        errc::shape_mismatch,
-        fmt::format("layer {}: {}: {}: expected the layout of x, [N, C, S] = "
-                    "{} {}, got {} {}",
-                    options_.name, call, argument, to_text(x.shape()),
-                    to_string(x.format()), to_text(view.shape()),
-                    to_string(view.format()))};
-}
-
-void batch_norm_replica::require_backward(const const_tensor_view& x,
-                                          const const_tensor_view& dy,
-                                          const batch_norm_tape& tape,
-                                          const tensor_view& dx) const {
-  require("backward", "x", x);
-  require_like("backward", "dy", dy, x);
-  require_like("backward", "dx", dx, x);
-  auto found = device_ ? tape.on_device_.size() / 2 : tape.mean_.size();
-  if (found != channels())
-    throw error{errc::invalid_argument,
-                fmt::format("layer {}: backward: tape: expected that of a "
-                            "forward pass of this layer, got one of {} "
-                            "channels",
-                            options_.name, found)};
-}
-
 // -- forward ------------------------------------------------------------------
 
 channel_parameters
@@ -197,14 +142,9 @@ workspace batch_norm_replica::scratch(std::size_t bytes) {
   return {scratch_.data(), scratch_.size()};
 }
 
-void batch_norm_replica::require_input(const const_tensor_view& x) const {
-  require("forward", "x", x);
-}
-
 batch_norm_message batch_norm_replica::begin_forward(const const_tensor_view& x,
                                                      const tensor_view& y) {
-  require("forward", "x", x);
-  require_like("forward", "y", y, x);
+  require_forward(x, y);
   auto message = measure(x);
   add_update(message);
   return message;

@@ -78,8 +78,7 @@ batch_norm_tape batch_norm_replica::learn_alone(const const_tensor_view& x) {
 batch_norm_tape batch_norm_replica::forward_alone(const const_tensor_view& x,
                                                   const tensor_view& y) {
   if (exchanges() && options_.online && !device_) {
-    require("forward", "x", x);
-    require_like("forward", "y", y, x);
+    require_forward(x, y);
     auto tape = learn_alone(x);
     apply(tape, x, y);
     return tape;
@@ -90,8 +89,7 @@ batch_norm_tape batch_norm_replica::forward_alone(const const_tensor_view& x,
       tape.source_ = batch_norm_tape::source::this_replica;
     return tape;
   }
-  require("forward", "x", x);
-  require_like("forward", "y", y, x);
+  require_forward(x, y);
   bring_to_device();
   auto tape = running_tape();
   apply(tape, x, y);

@@ -186,6 +186,12 @@ void normalize_eval(const execution& run, const const_tensor_view& x,
   run_normalize(run, x, channel, y, tail);
 }
 
+void check_in_place(std::string_view operation, std::string_view argument,
+                    const const_tensor_view& out, std::string_view input,
+                    const const_tensor_view& in) {
+  call_check{operation, {}}.in_place(argument, out, input, in);
+}
+
 std::size_t backward_reduce_workspace(const tensor_layout& x) {
   check_layout("backward_reduce_workspace", "x", x);
   if (x.where.type == device_type::cpu)

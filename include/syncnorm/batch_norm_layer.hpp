@@ -82,9 +82,9 @@ public:
 
   /// Sets y.
   /// @param x, y  `[N, C, S]` of the options' channels and dtype, of one
-  ///              layout; y may be x, but backward needs x. N or S may be 0.
-  ///              On a CUDA device they must stay valid until the stream has
-  ///              come past the pass.
+  ///              layout; y may be x, as `normalize` says, but backward needs
+  ///              x. N or S may be 0. On a CUDA device they must stay valid
+  ///              until the stream has come past the pass.
   /// @returns what `backward` needs to know.
   /// @throws error `shape_mismatch`, `dtype_mismatch`, `device_mismatch`,
   ///         `invalid_argument` for the arguments, with nothing written; the
@@ -96,7 +96,8 @@ public:
   batch_norm_tape forward(const const_tensor_view& x, const tensor_view& y);
 
   /// Sets dx, adds to the gradients of weight and bias.
-  /// @param x, dy, dx  as in forward, of one shape and format; dx may be dy.
+  /// @param x, dy, dx  as in forward, of one shape and format; dx may be dy,
+  ///                   as `backward_input` says.
   /// @throws error as `forward`.
   void backward(const const_tensor_view& x, const const_tensor_view& dy,
                 const batch_norm_tape& tape, const tensor_view& dx);

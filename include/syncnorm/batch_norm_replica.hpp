@@ -151,7 +151,7 @@ public:
   /// A pass without exchange: evaluation, frozen, or of a replica that is the
   /// only one. Sets y.
   /// @param x, y  `[N, C, S]` of the options' channels and dtype and of one
-  ///              layout; y may be x.
+  ///              layout; y may be x, as `normalize` says.
   /// @throws error `shape_mismatch`, `dtype_mismatch`, `device_mismatch`,
   ///         `invalid_argument`; nothing is written then.
   batch_norm_tape forward_alone(const const_tensor_view& x,
@@ -205,7 +205,8 @@ public:
   }
 
   /// A pass without exchange: sets dx, adds to the gradients.
-  /// @param x, dy, dx  as in forward, of one shape and format; dx may be dy.
+  /// @param x, dy, dx  as in forward, of one shape and format; dx may be dy,
+  ///                   as `backward_input` says.
   /// @throws error as `forward_alone`.
   void backward_alone(const const_tensor_view& x, const const_tensor_view& dy,
                       const batch_norm_tape& tape, const tensor_view& dx);
@@ -255,6 +256,10 @@ private:
   void require_like(const char* call, const char* argument,
                     const const_tensor_view& view,
                     const const_tensor_view& x) const;
+  void require_in_place(const char* call, const char* argument,
+                        const const_tensor_view& view, const char* input,
+                        const const_tensor_view& x) const;
+  void require_forward(const const_tensor_view& x, const tensor_view& y) const;
   void require_backward(const const_tensor_view& x, const const_tensor_view& dy,
                         const batch_norm_tape& tape,
                         const tensor_view& dx) const;

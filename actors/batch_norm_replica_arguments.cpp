@@ -1,0 +1,97 @@
+// The checks of a replica's arguments. They are made before a pass begins: once
+// the other replicas have its message, none of them can take the round back.
+
+#include "syncnorm/batch_norm.hpp"
+#include "syncnorm/batch_norm_replica.hpp"
+#include "syncnorm/error.hpp"
+
+#include <fmt/format.h>
+
+#include <string>
+
+namespace syncnorm {
+
+namespace {
+
+std::string to_text(const tensor_shape& shape) {
+  return fmt::format("[{}, {}, {}]", shape.samples, shape.channels,
+                     shape.spatial);
+}
+
+} // namespace
+
+void batch_norm_replica::require(const char* call, const char* argument,
+                                 const const_tensor_view& x) const {
+  auto fail = [&](errc code, const std::string& expected,
+                  const std::string& got) {
+    throw error{code,
+                fmt::format("layer {}: {}: {}: expected {}, got {}",
+                            options_.name, call, argument, expected, got)};
+  };
+  if (x.shape().channels != options_.channels)
+    fail(errc::shape_mismatch, fmt::format("{} channels", options_.channels),
+         fmt::format("[N, C, S] = {}", to_text(x.shape())));
+  if (x.type() != options_.type)
+    fail(errc::dtype_mismatch, to_string(options_.type), to_string(x.type()));
+  if (!same_memory(x.where(), options_.where))
+    fail(errc::device_mismatch, "memory of " + to_string(options_.where),
+         "memory of " + to_string(x.where()));
+}
+
+void batch_norm_replica::require_like(const char* call, const char* argument,
+                                      const const_tensor_view& view,
+                                      const const_tensor_view& x) const {
+  require(call, argument, view);
+  if (view.shape() != x.shape() || view.format() != x.format())
+    throw error{
+        errc::shape_mismatch,
+        fmt::format("layer {}: {}: {}: expected the layout of x, [N, C, S] = "
+                    "{} {}, got {} {}",
+                    options_.name, call, argument, to_text(x.shape()),
+                    to_string(x.format()), to_text(view.shape()),
+                    to_string(view.format()))};
+}
+
+void batch_norm_replica::require_in_place(const char* call,
+                                          const char* argument,
+                                          const const_tensor_view& view,
+                                          const char* input,
+                                          const const_tensor_view& x) const {
+  try {
+    check_in_place(call, argument, view, input, x);
+  } catch (const error& reason) {
+    throw error{reason.code(),
+                fmt::format("layer {}: {}", options_.name, reason.what())};
+  }
+}
+
+void batch_norm_replica::require_input(const const_tensor_view& x) const {
+  require("forward", "x", x);
+}
+
+void batch_norm_replica::require_forward(const const_tensor_view& x,
+                                         const tensor_view& y) const {
+  require("forward", "x", x);
+  require_like("forward", "y", y, x);
+  require_in_place("forward", "y", y, "x", x);
+}
+
+void batch_norm_replica::require_backward(const const_tensor_view& x,
+                                          const const_tensor_view& dy,
+                                          const batch_norm_tape& tape,
+                                          const tensor_view& dx) const {
+  require("backward", "x", x);
+  require_like("backward", "dy", dy, x);
+  require_like("backward", "dx", dx, x);
+  require_in_place("backward", "dx", dx, "dy", dy);
+  require_in_place("backward", "dx", dx, "x", x);
+  auto found = device_ ? tape.on_device_.size() / 2 : tape.mean_.size();
+  if (found != channels())
+    throw error{errc::invalid_argument,
+                fmt::format("layer {}: backward: tape: expected that of a "
+                            "forward pass of this layer, got one of {} "
+                            "channels",
+                            options_.name, found)};
+}
+
+} // namespace syncnorm
