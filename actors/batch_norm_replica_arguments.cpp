@@ -18,6 +18,15 @@ std::string to_text(const tensor_shape& shape) {
                      shape.spatial);
 }
 
+std::string to_text(const batch_norm_tape& tape) {
+  const auto& there = tape.on_device();
+  auto on_device = there.data() != nullptr;
+  return fmt::format("{} statistics of {} channels on {}",
+                     to_string(on_device ? there.type() : tape.mean().type()),
+                     on_device ? there.size() / 2 : tape.mean().size(),
+                     to_string(on_device ? there.stream().where() : device{}));
+}
+
 } // namespace
 
 void batch_norm_replica::require(const char* call, const char* argument,
@@ -85,13 +94,26 @@ void batch_norm_replica::require_backward(const const_tensor_view& x,
   require_like("backward", "dx", dx, x);
   require_in_place("backward", "dx", dx, "dy", dy);
   require_in_place("backward", "dx", dx, "x", x);
-  auto found = device_ ? tape.on_device_.size() / 2 : tape.mean_.size();
-  if (found != channels())
-    throw error{errc::invalid_argument,
-                fmt::format("layer {}: backward: tape: expected that of a "
-                            "forward pass of this layer, got one of {} "
-                            "channels",
-                            options_.name, found)};
+  if (!is_readable(tape))
+    throw error{
+        errc::invalid_argument,
+        fmt::format("layer {}: backward: tape: expected that of a "
+                    "forward pass of this layer, {} statistics of {} "
+                    "channels on {}, got {}",
+                    options_.name, to_string(statistics_type(options_.type)),
+                    channels(), to_string(options_.where), to_text(tape))};
+}
+
+bool batch_norm_replica::is_readable(const batch_norm_tape& tape) const {
+  auto type = statistics_type(options_.type);
+  const auto& there = tape.on_device_;
+  if (device_)
+    return there.size() == 2 * channels() && there.type() == type
+           && there.stream().where() == options_.where;
+  auto fits = [&](const channel_array& x) {
+    return x.size() == channels() && x.type() == type;
+  };
+  return fits(tape.mean_) && fits(tape.inv_std_);
 }
 
 } // namespace syncnorm

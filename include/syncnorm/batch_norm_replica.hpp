@@ -207,6 +207,8 @@ public:
   /// A pass without exchange: sets dx, adds to the gradients.
   /// @param x, dy, dx  as in forward, of one shape and format; dx may be dy,
   ///                   as `backward_input` says.
+  /// @param tape  of this layer's forward pass of x; one with statistics of
+  ///              another dtype, size or device is `invalid_argument`.
   /// @throws error as `forward_alone`.
   void backward_alone(const const_tensor_view& x, const const_tensor_view& dy,
                       const batch_norm_tape& tape, const tensor_view& dx);
@@ -263,6 +265,7 @@ private:
   void require_backward(const const_tensor_view& x, const const_tensor_view& dy,
                         const batch_norm_tape& tape,
                         const tensor_view& dx) const;
+  [[nodiscard]] bool is_readable(const batch_norm_tape& tape) const;
 
   // On a device the arrays below are copies for `state`. One side is newer, or
   // both are the same.

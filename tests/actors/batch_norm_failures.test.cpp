@@ -254,6 +254,36 @@ TEST_CASE_FIXTURE(replicated, "an output that overlaps its input fails the "
   check_works(copies);
 }
 
+TEST_CASE_FIXTURE(layer_fixture, "the tape of another layer's forward pass, of "
+                                 "another dtype or channels, is refused") {
+  auto options_of = [](dtype type, std::int64_t channels) {
+    return batch_norm_options{
+        .name = to_string(type), .channels = channels, .type = type};
+  };
+  auto try_tape = [&](dtype type, dtype other, std::int64_t channels) {
+    batch_norm_layer layer{system, options_of(type, 2)};
+    batch_norm_layer stranger{system, options_of(other, channels)};
+    auto x = make_x(1, 2, type);
+    auto theirs = make_x(1, channels, other);
+    auto tape = stranger.forward(theirs.view(), theirs.view());
+    auto dx = x;
+    return outcome_of(
+        [&] { layer.backward(x.view(), x.view(), tape, dx.view()); });
+  };
+  CHECK(try_tape(dtype::float32, dtype::float64, 2)
+        == std::pair{errc::invalid_argument,
+                     std::string{"layer float32: backward: tape: expected that "
+                                 "of a forward pass of this layer, float32 "
+                                 "statistics of 2 channels on cpu, got float64 "
+                                 "statistics of 2 channels on cpu"}});
+  CHECK(contains(try_tape(dtype::float64, dtype::float32, 2).second,
+                 "got float32 statistics of 2 channels"));
+  CHECK(contains(try_tape(dtype::bfloat16, dtype::float32, 3).second,
+                 "got float32 statistics of 3 channels"));
+  // The statistics are what a tape has, and both layers' are float32.
+  CHECK(try_tape(dtype::bfloat16, dtype::float32, 2).first == errc::none);
+}
+
 TEST_CASE_FIXTURE(replicated, "an exception outside of the layer, in one "
                               "copy's forward, reaches all others at once") {
   for (std::size_t guilty = 0; guilty < copy_count; ++guilty) {

@@ -470,6 +470,49 @@ TEST_CASE_FIXTURE(gpu_fixture, "a device that is not there, or does not fit, "
         == errc::device_mismatch);
 }
 
+TEST_CASE_FIXTURE(gpu_fixture, "a device's layer refuses a tape of another "
+                               "dtype or device, and an output that overlaps "
+                               "its input") {
+  tensor host{make_layout(dtype::float32, std::array<std::int64_t, 2>{4, 3})};
+  auto tape_of = [&](batch_norm_options options) {
+    options.type = dtype::float64;
+    tensor content{
+        make_layout(dtype::float64, std::array<std::int64_t, 2>{4, 3})};
+    placed_tensor x{options.stream, content};
+    return batch_norm_layer{system, options}.forward(x.view(), x.view());
+  };
+  auto wider = tape_of(options_on(0));
+  auto on_host = tape_of(all_options[0]);
+  auto options = options_on(0);
+  options.type = dtype::float32;
+  batch_norm_layer layer{system, options};
+  placed_tensor x{options.stream, host};
+  auto refused = [&](const batch_norm_tape& tape) {
+    auto got =
+        outcome_of([&] { layer.backward(x.view(), x.view(), tape, x.view()); });
+    CHECK(got.first == errc::invalid_argument);
+    CHECK(contains(got.second, "float32 statistics of 3 channels on cuda:0"));
+    return got.second.substr(got.second.find("got"));
+  };
+  CHECK(refused(wider) == "got float64 statistics of 3 channels on cuda:0");
+  CHECK(refused(on_host) == "got float64 statistics of 3 channels on cpu");
+  auto elsewhere = options_on(1);
+  elsewhere.type = dtype::float32;
+  placed_tensor there{elsewhere.stream, host};
+  batch_norm_layer other{system, elsewhere};
+  CHECK(refused(other.forward(there.view(), there.view()))
+        == "got float32 statistics of 3 channels on cuda:1");
+
+  auto half = x.view().layout();
+  half.shape.samples = 2;
+  tensor_view first{x.view().data(), half};
+  tensor_view behind{static_cast<float*>(x.view().data()) + 3, half};
+  auto before = read(layer.replica().state(), "running_var");
+  CHECK(outcome_of([&] { std::ignore = layer.forward(first, behind); }).first
+        == errc::invalid_argument);
+  CHECK(read(layer.replica().state(), "running_var") == before);
+}
+
 TEST_CASE("nothing above was out of order") {
   devices_under_test().drain();
   CHECK(devices_under_test().faults() == std::vector<std::string>{});
