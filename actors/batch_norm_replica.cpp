@@ -235,14 +235,8 @@ batch_norm_tape batch_norm_replica::accept(const batch_norm_reply& reply) {
 
 void batch_norm_replica::accept(const batch_norm_reply& reply,
                                 std::span<batch_norm_tape> tapes) {
+  require_reply(reply, tapes.size());
   auto size = 2 * channels();
-  auto whole = device_ || reply.values.size() == size * tapes.size();
-  if (reply.more.size() + 1 != tapes.size() || !whole)
-    throw error{errc::malformed_message,
-                fmt::format("layer {}: forward: expected the statistics of {} "
-                            "batches, got {} values of {}",
-                            options_.name, tapes.size(), reply.values.size(),
-                            reply.more.size() + 1)};
   if (device_) {
     tapes[0].source_ = batch_norm_tape::source::all_replicas;
     tapes[0].count_ = reply.count;
@@ -307,6 +301,7 @@ void batch_norm_replica::end_backward(const batch_norm_reply& reply,
                                       const const_tensor_view& dy,
                                       const batch_norm_tape& tape,
                                       const tensor_view& dx) {
+  require_statistics("backward", "sums", reply.values, 2 * channels());
   if (device_) {
     auto totals = device_->receive(reply.values);
     device_->input_gradient(x, dy, tape.on_device_, totals, reply.count, dx);

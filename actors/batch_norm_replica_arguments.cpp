@@ -1,5 +1,6 @@
-// The checks of a replica's arguments. They are made before a pass begins: once
-// the other replicas have its message, none of them can take the round back.
+// What a replica is asked for, and the replies to it, are checked here.
+// Arguments are before a pass begins: once the other replicas have its message,
+// none of them can take the round back.
 
 #include "syncnorm/batch_norm.hpp"
 #include "syncnorm/batch_norm_replica.hpp"
@@ -25,6 +26,14 @@ std::string to_text(const batch_norm_tape& tape) {
                      to_string(on_device ? there.type() : tape.mean().type()),
                      on_device ? there.size() / 2 : tape.mean().size(),
                      to_string(on_device ? there.stream().where() : device{}));
+}
+
+std::string to_text(const channel_payload& values) {
+  if (!values.on_device())
+    return std::to_string(values.size());
+  return fmt::format("{} of {} on {}", values.size(),
+                     to_string(values.array().type()),
+                     to_string(values.array().stream().where()));
 }
 
 } // namespace
@@ -114,6 +123,39 @@ bool batch_norm_replica::is_readable(const batch_norm_tape& tape) const {
     return x.size() == channels() && x.type() == type;
   };
   return fits(tape.mean_) && fits(tape.inv_std_);
+}
+
+// -- replies ------------------------------------------------------------------
+
+void batch_norm_replica::require_statistics(const char* call, const char* what,
+                                            const channel_payload& values,
+                                            std::size_t size) const {
+  auto type = statistics_type(options_.type);
+  auto readable =
+      !values.on_device() || (device_ && values.array().type() == type);
+  if (values.size() == size && readable)
+    return;
+  throw error{errc::malformed_message,
+              fmt::format("layer {}: {}: the reply's {}: expected {} values{}, "
+                          "got {}",
+                          options_.name, call, what, size,
+                          device_ ? " of " + to_string(type) : "",
+                          to_text(values))};
+}
+
+void batch_norm_replica::require_reply(const batch_norm_reply& reply,
+                                       std::size_t batches) const {
+  if (reply.more.size() + 1 != batches)
+    throw error{errc::malformed_message,
+                fmt::format("layer {}: forward: expected the statistics of {} "
+                            "batches, got {} values of {}",
+                            options_.name, batches, reply.values.size(),
+                            reply.more.size() + 1)};
+  require_statistics("forward", "statistics", reply.values,
+                     2 * channels() * batches);
+  if (reply.running.size() != 0)
+    require_statistics("forward", "running statistics", reply.running,
+                       2 * channels());
 }
 
 } // namespace syncnorm

@@ -179,6 +179,8 @@ public:
 
   /// The second half: sets y, takes over the running statistics and the number
   /// of batches.
+  /// @throws error `malformed_message` for a reply with statistics of another
+  ///         size; nothing is written then.
   batch_norm_tape end_forward(const batch_norm_reply& reply,
                               const const_tensor_view& x, const tensor_view& y);
 
@@ -189,7 +191,8 @@ public:
   /// The same for several batches: sets a tape each.
   /// @param tapes as many as have been measured; the memory of used ones is
   ///              used again.
-  /// @throws error `malformed_message` for a reply to another number.
+  /// @throws error `malformed_message` for a reply to another number, or as
+  ///         `end_forward`.
   void accept(const batch_norm_reply& reply, std::span<batch_norm_tape> tapes);
 
   /// ... and y, for the x that was measured.
@@ -222,6 +225,7 @@ public:
                                                   const tensor_view& dx);
 
   /// The second half: sets dx, adds to the gradients.
+  /// @throws error as `end_forward`.
   void end_backward(const batch_norm_reply& reply, const const_tensor_view& x,
                     const const_tensor_view& dy, const batch_norm_tape& tape,
                     const tensor_view& dx);
@@ -266,6 +270,10 @@ private:
                         const batch_norm_tape& tape,
                         const tensor_view& dx) const;
   [[nodiscard]] bool is_readable(const batch_norm_tape& tape) const;
+  void require_reply(const batch_norm_reply& reply, std::size_t batches) const;
+  void require_statistics(const char* call, const char* what,
+                          const channel_payload& values,
+                          std::size_t size) const;
 
   // On a device the arrays below are copies for `state`. One side is newer, or
   // both are the same.

@@ -284,6 +284,59 @@ TEST_CASE_FIXTURE(layer_fixture, "the tape of another layer's forward pass, of "
   CHECK(try_tape(dtype::bfloat16, dtype::float32, 2).first == errc::none);
 }
 
+TEST_CASE(
+    "a reply with statistics of another size is malformed, and nothing is "
+    "taken over or written") {
+  batch_norm_replica replica{make_options()};
+  auto x = make_x(1);
+  auto y = x;
+  batch_norm_reply good;
+  good.count = 4;
+  good.values = {1, 2, 1, 1};
+  good.running = {1, 2, 3, 4};
+  good.num_batches_tracked = 1;
+  auto refused = [&](auto change, auto pass) {
+    auto reply = good;
+    change(reply);
+    auto bytes = y.bytes;
+    auto got = outcome_of([&] { pass(reply); });
+    CHECK(got.first == errc::malformed_message);
+    CHECK(y.bytes == bytes);
+    CHECK(replica.num_batches_tracked() == 0);
+    CHECK(read(replica.state(), "running_var") == std::vector<double>{1, 1});
+    CHECK(read(replica.gradients(), "bias") == std::vector<double>{0, 0});
+    return got.second;
+  };
+  auto forward = [&](const batch_norm_reply& reply) {
+    std::ignore = replica.end_forward(reply, x.view(), y.view());
+  };
+  CHECK(refused([](auto& reply) { reply.running = {1}; }, forward)
+        == "layer bn: forward: the reply's running statistics: expected 4 "
+           "values, got 1");
+  CHECK(refused(
+            [](auto& reply) {
+              reply.values = {1, 2};
+            },
+            forward)
+        == "layer bn: forward: the reply's statistics: expected 4 values, got "
+           "2");
+  CHECK(contains(refused([](auto& reply) { reply.more.push_back(2); }, forward),
+                 "expected the statistics of 1 batches, got 4 values of 2"));
+
+  std::ignore = replica.begin_forward(x.view(), y.view());
+  auto kept = good;
+  kept.running = {};
+  auto tape = replica.end_forward(kept, x.view(), y.view());
+  std::ignore = replica.begin_backward(x.view(), x.view(), tape, y.view());
+  auto backward = [&](const batch_norm_reply& reply) {
+    replica.end_backward(reply, x.view(), x.view(), tape, y.view());
+  };
+  for (const auto& values : {double_array{}, double_array{1}})
+    CHECK(contains(
+        refused([&](auto& reply) { reply.values = values; }, backward),
+        "layer bn: backward: the reply's sums: expected 4 values, got "));
+}
+
 TEST_CASE_FIXTURE(replicated, "an exception outside of the layer, in one "
                               "copy's forward, reaches all others at once") {
   for (std::size_t guilty = 0; guilty < copy_count; ++guilty) {

@@ -513,6 +513,33 @@ TEST_CASE_FIXTURE(gpu_fixture, "a device's layer refuses a tape of another "
   CHECK(read(layer.replica().state(), "running_var") == before);
 }
 
+TEST_CASE_FIXTURE(gpu_fixture, "statistics on a device that a replica cannot "
+                               "read are malformed") {
+  auto options = options_on(0);
+  auto array_of = [&](dtype type, std::size_t size) {
+    device_array result{options.stream, type, size};
+    result.publish();
+    return channel_payload{result};
+  };
+  auto refused = [](batch_norm_options of, const channel_payload& values) {
+    batch_norm_replica replica{std::move(of)};
+    batch_norm_reply reply;
+    reply.values = values;
+    batch_norm_tape tape;
+    auto got = outcome_of([&] { tape = replica.accept(reply); });
+    CHECK(got.first == errc::malformed_message);
+    return got.second.substr(got.second.find("expected"));
+  };
+  CHECK(refused(options, array_of(dtype::float32, 6))
+        == "expected 6 values of float64, got 6 of float32 on cuda:0");
+  CHECK(refused(options, array_of(dtype::float64, 4))
+        == "expected 6 values of float64, got 4 of float64 on cuda:0");
+  CHECK(refused(options, channel_payload{1, 2})
+        == "expected 6 values of float64, got 2");
+  CHECK(refused(all_options[0], array_of(dtype::float64, 6))
+        == "expected 6 values, got 6 of float64 on cuda:0");
+}
+
 TEST_CASE("nothing above was out of order") {
   devices_under_test().drain();
   CHECK(devices_under_test().faults() == std::vector<std::string>{});
