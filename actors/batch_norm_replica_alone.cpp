@@ -1,5 +1,7 @@
 // The passes of a replica that is the only one, or that needs no other.
 
+#include "round_arguments.hpp"
+
 #include "syncnorm/batch_norm.hpp"
 #include "syncnorm/batch_norm_master.hpp"
 #include "syncnorm/batch_norm_replica.hpp"
@@ -52,6 +54,10 @@ batch_norm_tape batch_norm_replica::running_tape() {
 /// What a master's round of this replica alone would do, without a message: the
 /// batch is merged into the statistics where they lie.
 batch_norm_tape batch_norm_replica::learn_alone(const const_tensor_view& x) {
+  statistics_update seen;
+  seen.num_batches_tracked = num_batches_tracked_;
+  seen.num_elements_tracked = num_elements_tracked_;
+  detail::require_counters(0, seen, x.shape().per_channel());
   batch_.resize(2 * channels());
   auto view = [this](std::int64_t count, void* mean, void* m2) {
     return moments_view{count, mean, m2, options_.channels, dtype::float64, {}};

@@ -153,7 +153,9 @@ public:
   /// @param x, y  `[N, C, S]` of the options' channels and dtype and of one
   ///              layout; y may be x, as `normalize` says.
   /// @throws error `shape_mismatch`, `dtype_mismatch`, `device_mismatch`,
-  ///         `invalid_argument`; nothing is written then.
+  ///         `invalid_argument`; in training `malformed_message` if a counter
+  ///         of the state is negative or cannot count x as well; nothing is
+  ///         written then.
   batch_norm_tape forward_alone(const const_tensor_view& x,
                                 const tensor_view& y);
 

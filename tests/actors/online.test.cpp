@@ -249,6 +249,45 @@ TEST_CASE_FIXTURE(layer_fixture, "online slave actors keep nothing for a "
   CHECK(write("num_elements_tracked", {12}).empty());
 }
 
+TEST_CASE_FIXTURE(layer_fixture, "online counters that cannot count the batch "
+                                 "are refused, alone as by a master, and "
+                                 "nothing changes") {
+  auto limit = std::numeric_limits<std::int64_t>::max();
+  std::mt19937 random{9};
+  auto options = online_options();
+  auto x = make_part(options, 2, random);
+  auto y = x;
+  auto try_counter = [&](const char* name, std::int64_t value) {
+    batch_norm_layer layer{system, options};
+    for (const auto& array : layer.replica().state())
+      if (array.name == name)
+        std::get<std::span<std::int64_t>>(array.values)[0] = value;
+    auto before = state_of(layer);
+    auto bytes = y.bytes;
+    auto got =
+        outcome_of([&] { std::ignore = layer.forward(x.view(), y.view()); });
+    if (got.first != errc::none) {
+      CHECK(state_of(layer) == before);
+      CHECK(y.bytes == bytes);
+    }
+    return got;
+  };
+  CHECK(try_counter("num_batches_tracked", limit)
+        == std::pair{errc::malformed_message,
+                     std::string{"replica 0 sent 9223372036854775807 batches "
+                                 "tracked"}});
+  CHECK(try_counter("num_batches_tracked", limit - 1).first == errc::none);
+  CHECK(try_counter("num_batches_tracked", -1).first
+        == errc::malformed_message);
+  CHECK(try_counter("num_elements_tracked", limit - 7)
+        == std::pair{errc::malformed_message,
+                     std::string{"replica 0 sent 9223372036854775800 elements "
+                                 "tracked before 8 more"}});
+  CHECK(try_counter("num_elements_tracked", limit - 8).first == errc::none);
+  CHECK(try_counter("num_elements_tracked", -1).first
+        == errc::malformed_message);
+}
+
 TEST_CASE("an online update that lies is refused") {
   auto message = [](double_array running, std::int64_t seen) {
     batch_norm_message m;
