@@ -124,12 +124,16 @@ void require_counters(std::int64_t owner, const statistics_update& update,
 
 std::int64_t total_count(std::span<const round_message> messages,
                          std::size_t batch) {
+  auto limit = std::numeric_limits<std::int64_t>::max();
   std::int64_t total = 0;
   for (const auto& x : messages) {
     auto count = count_of(x.message, batch);
-    if (count > std::numeric_limits<std::int64_t>::max() - total)
-      refuse(errc::malformed_message, x,
-             fmt::format("a count of {} elements, too many in all", count));
+    // No replica is named: behind a relay a message is that of several.
+    if (count > limit - total)
+      throw error{errc::malformed_message,
+                  fmt::format("the replicas' counts are more than {} "
+                              "elements, too many in all",
+                              limit)};
     total += count;
   }
   return total;

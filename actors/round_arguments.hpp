@@ -38,7 +38,8 @@ using round_message = identified<batch_norm_message>;
 }
 
 /// Elements a channel of that batch in all messages.
-/// @throws error `malformed_message` if they are too many to count.
+/// @throws error `malformed_message` if they are too many to count, naming no
+///         replica: a message may be that of several, merged by a relay.
 [[nodiscard]] std::int64_t total_count(std::span<const round_message> messages,
                                        std::size_t batch);
 

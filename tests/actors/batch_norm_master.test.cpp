@@ -9,6 +9,8 @@
 #include <limits>
 #include <optional>
 #include <random>
+#include <span>
+#include <string>
 #include <vector>
 
 using namespace syncnorm;
@@ -245,6 +247,23 @@ TEST_CASE("messages that are not what they say are malformed") {
                  "1 running statistics, expected 2 or none"));
   CHECK(contains(refused([=](auto& x) { x.update.num_batches_tracked = max; }),
                  "batches tracked"));
+}
+
+TEST_CASE("replicas with too many elements are told so in the same words, with "
+          "relays or without") {
+  auto quarter = std::int64_t{1} << 61;
+  messages flat;
+  for (std::int64_t i = 0; i < 4; ++i)
+    flat.push_back({i, forward(quarter, {2, 2})});
+  auto right = std::span{flat}.last(2);
+  messages relayed{flat[0], flat[1], {2, merge_messages(right)}};
+  auto told = refusal(flat);
+  CHECK(told
+        == std::pair{errc::malformed_message,
+                     std::string{"the replicas' counts are more than "
+                                 "9223372036854775807 elements, too many in "
+                                 "all"}});
+  CHECK(refusal(relayed) == told);
 }
 
 TEST_CASE_FIXTURE(layer_fixture, "an error of the master's callback reaches "
