@@ -1,5 +1,6 @@
 #include "syncnorm/nn/data_parallel_with_callback.hpp"
 
+#include "actors/nn/autocast_pass.hpp"
 #include "actors/nn/forward_session.hpp"
 #include "actors/nn/telling_others.hpp"
 #include "actors/nn/torch_devices.hpp"
@@ -154,10 +155,12 @@ std::vector<torch::Tensor> DataParallelWithCallbackImpl::parallel_apply(
   const auto& copies = state_->replicas.copies();
   std::vector<torch::Tensor> outputs(inputs.size());
   at::ThreadLocalState caller;
+  auto autocast = detail::autocast_settings::current();
   auto streams = streams_of(state_->replicas.devices());
   session.begin();
   auto thrown = state_->team.run(inputs.size(), [&](std::size_t r) {
     at::ThreadLocalStateGuard as_caller{caller};
+    detail::autocast_pass pass{autocast};
     c10::OptionalStreamGuard on_stream;
     if (streams[r])
       on_stream.reset_stream(*streams[r]);

@@ -5,7 +5,13 @@
 
 #include "syncnorm/nn/data_parallel_with_callback.hpp"
 
+#include <ATen/autocast_mode.h>
 #include <c10/core/InferenceMode.h>
+#include <torch/version.h>
+
+#include <atomic>
+#include <stdexcept>
+#include <tuple>
 
 namespace syncnorm::nn::test {
 
@@ -221,6 +227,99 @@ TEST_CASE("momentum, epsilon and its mode may be changed between passes, as on "
     on.norm().options.momentum(optional_momentum{}).eps_mode(eps_mode::clamp);
     on.run(on.batch() * 0.01).square().sum().backward();
   });
+}
+
+/// While one of these lives, CPUs are under autocast, as by Python's
+/// `torch.autocast`.
+class cpu_autocast {
+public:
+  cpu_autocast() {
+    enable(true);
+    at::autocast::increment_nesting();
+  }
+  cpu_autocast(const cpu_autocast&) = delete;
+  cpu_autocast& operator=(const cpu_autocast&) = delete;
+  ~cpu_autocast() {
+    if (at::autocast::decrement_nesting() == 0)
+      at::autocast::clear_cache();
+    enable(false);
+  }
+
+private:
+  static void enable(bool value) {
+#if TORCH_VERSION_MAJOR < 2
+    at::autocast::set_cpu_enabled(value);
+#else
+    at::autocast::set_autocast_enabled(at::kCPU, value);
+#endif
+  }
+};
+
+TEST_CASE("weights that change between passes under autocast count on copies, "
+          "also after a pass that failed") {
+  actors env;
+  torch::nn::Conv2d net{torch::nn::Conv2dOptions(2, 4, 3)};
+  auto fails = false;
+  DataParallelWithCallback parallel{
+      env.system, net.ptr(),
+      [&](torch::nn::Module& m, const Tensor& x) {
+        auto y = m.as<torch::nn::Conv2d>()->forward(x);
+        if (fails)
+          throw std::runtime_error{"after the weights were cast"};
+        return y;
+      },
+      on_two_cpus()};
+  auto x = torch::randn({4, 2, 5, 5});
+  auto run = [&](auto& m) {
+    cpu_autocast scope;
+    return m->forward(x);
+  };
+  torch::NoGradGuard no_grad;
+  for (auto broken : {false, true, false}) {
+    fails = broken;
+    if (broken)
+      CHECK_THROWS_AS(run(parallel), std::runtime_error);
+    else
+      CHECK(torch::equal(run(net), run(parallel)));
+    for (auto& weight : net->parameters())
+      weight.mul_(2);
+  }
+}
+
+TEST_CASE("copies have the types and the cache of the caller's autocast") {
+  actors env;
+  torch::nn::Sequential net{SynchronizedBatchNorm2d(2)};
+  auto type = [] {
+#if TORCH_VERSION_MAJOR < 2
+    return at::autocast::get_autocast_gpu_dtype();
+#else
+    return at::autocast::get_autocast_dtype(at::kCUDA);
+#endif
+  };
+  auto set_type = [](at::ScalarType to) {
+#if TORCH_VERSION_MAJOR < 2
+    at::autocast::set_autocast_gpu_dtype(to);
+#else
+    at::autocast::set_autocast_dtype(at::kCUDA, to);
+#endif
+  };
+  std::atomic<int> as_caller{0};
+  DataParallelWithCallback parallel{
+      env.system, net.ptr(),
+      [&](torch::nn::Module&, const Tensor& x) {
+        if (type() == at::kBFloat16
+            && !at::autocast::is_autocast_cache_enabled())
+          ++as_caller;
+        return x;
+      },
+      on_two_cpus()};
+  auto before = type();
+  set_type(at::kBFloat16);
+  at::autocast::set_autocast_cache_enabled(false);
+  std::ignore = parallel->forward(torch::randn({4, 2, 3, 3}));
+  at::autocast::set_autocast_cache_enabled(true);
+  set_type(before);
+  CHECK(as_caller == 2);
 }
 
 TEST_CASE("outputs without dimensions are joined to a vector, whatever the "
