@@ -65,6 +65,9 @@ void check_vector(const char* kind, const char* argument, const at::Tensor& x,
   if (x.dim() != 1 || x.size(0) != channels || !x.is_contiguous())
     fail(errc::shape_mismatch, kind, argument,
          fmt::format("contiguous, of shape [{}]", channels), shape_text(x));
+  if (x.is_neg())
+    fail(errc::invalid_argument, kind, argument, "values that lie in memory",
+         "a view of their negatives");
   if (x.device() != input.device())
     fail(errc::device_mismatch, kind, argument, input.device().str(),
          x.device().str());

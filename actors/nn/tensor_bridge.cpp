@@ -72,9 +72,10 @@ at::ScalarType to_scalar_type(dtype type) noexcept {
 }
 
 at::Tensor with_plain_layout(const at::Tensor& x) {
-  if (has_dense_samples(x) || is_channels_last(x))
-    return x;
-  return x.contiguous();
+  auto values = x.resolve_neg();
+  if (has_dense_samples(values) || is_channels_last(values))
+    return values;
+  return values.contiguous();
 }
 
 tensor_layout layout_of(const at::Tensor& x) {
@@ -91,9 +92,10 @@ tensor_layout layout_of(const at::Tensor& x) {
 }
 
 at::Tensor with_layout_of(const at::Tensor& like, const at::Tensor& x) {
+  auto values = x.resolve_neg();
   if (!has_dense_samples(like))
-    return x.contiguous(channels_last_of(like));
-  return has_dense_samples(x) ? x : x.contiguous();
+    return values.contiguous(channels_last_of(like));
+  return has_dense_samples(values) ? values : values.contiguous();
 }
 
 at::Tensor make_like(const at::Tensor& x) {

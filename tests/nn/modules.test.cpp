@@ -171,6 +171,34 @@ TEST_CASE(
   release_on_small_stack(parallel->forward(torch::randn({4, 2})));
 }
 
+TEST_CASE("input, cotangent or both that are views of their negatives equal "
+          "what they are views of, in any layout") {
+  auto dense = torch::randn({4, 3, 5, 5});
+  for (const auto& x : {dense, dense.contiguous(at::MemoryFormat::ChannelsLast),
+                        torch::randn({4, 3, 5, 8}).narrow(3, 1, 5)}) {
+    auto dy = torch::randn_like(x);
+    auto run = [](const Tensor& in, const Tensor& cotangent) {
+      SynchronizedBatchNorm2d layer{3};
+      auto at = in.detach().requires_grad_();
+      auto y = layer->forward(at);
+      y.backward(cotangent);
+      return std::vector<Tensor>{y, at.grad(), layer->running_mean,
+                                 layer->bias.grad()};
+    };
+    auto expected = run(x, dy);
+    auto minus_x = torch::_neg_view(-x);
+    auto minus_dy = torch::_neg_view(-dy);
+    REQUIRE(minus_x.is_neg());
+    for (const auto& got :
+         {run(minus_x, dy), run(x, minus_dy), run(minus_x, minus_dy)})
+      for (std::size_t i = 0; i < got.size(); ++i)
+        CHECK(distance(expected[i], got[i]) <= tolerance(torch::kFloat));
+  }
+  SynchronizedBatchNorm2d layer{3};
+  layer->weight = torch::_neg_view(-layer->weight.detach());
+  CHECK_THROWS_AS(layer->forward(dense), error);
+}
+
 TEST_CASE("second derivatives of copies with graphs of their own equal finite "
           "differences of the first") {
   actors env;
