@@ -40,6 +40,14 @@ torch::Device require_device(const torch::Device& where) {
   return to_torch(detail::to_device(where));
 }
 
+/// Puts devices where none are given, and indices where they have none.
+void complete(DataParallelWithCallbackOptions& options) {
+  if (options.devices().empty())
+    options.devices(default_devices());
+  for (auto* some : {&options.devices(), &options.output_device()})
+    std::transform(some->begin(), some->end(), some->begin(), require_device);
+}
+
 /// What is current on each device when a pass begins.
 std::vector<std::optional<c10::Stream>>
 streams_of(const std::vector<torch::Device>& devices) {
@@ -91,11 +99,12 @@ torch::Device to_torch(const device& where) {
 }
 
 /// Copies, their seats and their threads, for as many copies as the last pass
-/// had.
+/// had, and with its options.
 struct DataParallelWithCallbackImpl::state {
   state(const std::shared_ptr<torch::nn::Module>& module,
-        std::vector<torch::Device> devices)
+        std::vector<torch::Device> devices, SynchronizeOptions with)
       : replicas{module, std::move(devices)},
+        synchronize{std::move(with)},
         session{std::make_shared<detail::forward_session>(
             replicas.copies().size())},
         team{replicas.copies().size()} {
@@ -103,6 +112,7 @@ struct DataParallelWithCallbackImpl::state {
   }
 
   replica_set replicas;
+  SynchronizeOptions synchronize;
   std::shared_ptr<detail::forward_session> session;
   detail::worker_team team;
   /// Whether the copies have their seats.
@@ -120,10 +130,7 @@ DataParallelWithCallbackImpl::DataParallelWithCallbackImpl(
   if (!module_)
     throw error{errc::invalid_argument,
                 "DataParallelWithCallback: module: expected one, got null"};
-  if (options.devices().empty())
-    options.devices(default_devices());
-  for (auto* some : {&options.devices(), &options.output_device()})
-    std::transform(some->begin(), some->end(), some->begin(), require_device);
+  complete(options);
   register_module("module", module_);
 }
 
@@ -131,6 +138,7 @@ DataParallelWithCallbackImpl::~DataParallelWithCallbackImpl() = default;
 
 torch::Tensor
 DataParallelWithCallbackImpl::forward(const torch::Tensor& input) {
+  complete(options);
   auto devices = options.devices();
   auto output = options.output_device().empty() ? devices.front()
                                                 : options.output_device()[0];
@@ -145,6 +153,7 @@ DataParallelWithCallbackImpl::forward(const torch::Tensor& input) {
 
 std::vector<torch::Tensor> DataParallelWithCallbackImpl::parallel_apply(
     const std::vector<torch::Tensor>& inputs) {
+  complete(options);
   if (inputs.empty() || inputs.size() > options.devices().size())
     throw error{errc::invalid_argument,
                 fmt::format("DataParallelWithCallback: inputs: expected 1 to "
@@ -185,12 +194,14 @@ std::vector<torch::Tensor> DataParallelWithCallbackImpl::parallel_apply(
 
 /// Sees to it that there are `n` copies like the model, with their seats.
 void DataParallelWithCallbackImpl::prepare(std::size_t n) {
-  if (!state_ || state_->replicas.copies().size() != n) {
-    auto devices = options.devices();
-    devices.erase(devices.begin() + static_cast<std::ptrdiff_t>(n),
-                  devices.end());
+  auto devices = options.devices();
+  devices.erase(devices.begin() + static_cast<std::ptrdiff_t>(n),
+                devices.end());
+  if (!state_ || state_->replicas.devices() != devices
+      || state_->synchronize != options.synchronize()) {
     state_.reset();
-    state_ = std::make_unique<state>(module_, std::move(devices));
+    state_ = std::make_unique<state>(module_, std::move(devices),
+                                     options.synchronize());
   }
   auto& session = *state_->session;
   if (state_->replicas.refresh()) {
@@ -200,7 +211,7 @@ void DataParallelWithCallbackImpl::prepare(std::size_t n) {
   if (state_->seated)
     return;
   session.forget_seats();
-  replication_scope scope{*system_, options.synchronize(), graph_kind::joint,
+  replication_scope scope{*system_, state_->synchronize, graph_kind::joint,
                           state_->session};
   execute_replication_callbacks(state_->replicas.copies());
   state_->seated = true;

@@ -248,6 +248,36 @@ TEST_CASE("groups of two among four copies share statistics with each other "
   }
 }
 
+TEST_CASE("devices and the layers' synchronization may be changed between "
+          "passes") {
+  actors env;
+  SynchronizedBatchNorm1d layer{3};
+  layer->to(torch::kDouble);
+  DataParallelWithCallback parallel{env.system, layer, on_cpus(4)};
+  auto x = random_batch({8, 3}, {}).detach();
+  auto plain = [](const Tensor& part) {
+    torch::nn::BatchNorm1d one{3};
+    one->to(torch::kDouble);
+    return one->forward(part);
+  };
+  auto in_halves =
+      torch::cat({plain(x.narrow(0, 0, 4)), plain(x.narrow(0, 4, 4))});
+  CHECK(distance(plain(x), parallel->forward(x)) <= 1e-10);
+  SynchronizeOptions groups;
+  groups.group_size = 2;
+  parallel->options.synchronize(groups);
+  CHECK(distance(in_halves, parallel->forward(x)) <= 1e-10);
+  parallel->options.synchronize({});
+  CHECK(distance(plain(x), parallel->forward(x)) <= 1e-10);
+  parallel->options.devices(cpu_times(2));
+  CHECK(distance(plain(x), parallel->forward(x)) <= 1e-10);
+  CHECK(parallel->copies().size() == 2);
+  parallel->options.devices({});
+  CHECK(distance(plain(x), parallel->forward(x).cpu()) <= 1e-10);
+  parallel->options.devices({torch::Device{torch::kCUDA, 99}});
+  CHECK_THROWS_AS(parallel->forward(x), error);
+}
+
 torch::nn::Sequential make_net(bool synchronized) {
   torch::nn::Sequential net;
   net->push_back(torch::nn::Conv2d(torch::nn::Conv2dOptions(1, 4, 3)));

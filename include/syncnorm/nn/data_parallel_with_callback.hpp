@@ -132,7 +132,8 @@ public:
   void replace_child(const std::string& name,
                      const std::shared_ptr<torch::nn::Module>& child) override;
 
-  /// Devices, dimension and the layers' synchronization.
+  /// Devices, dimension and the layers' synchronization; may be changed between
+  /// passes. Other devices or another synchronization make the copies anew.
   DataParallelWithCallbackOptions options;
 
 private:

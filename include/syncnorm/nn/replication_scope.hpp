@@ -27,6 +27,10 @@ struct SynchronizeOptions {
   std::int64_t group_size = 0;
   /// Stands before each layer's path in error texts.
   std::string prefix;
+
+  /// Whether all of them are the same.
+  friend bool operator==(const SynchronizeOptions&,
+                         const SynchronizeOptions&) = default;
 };
 
 /// Who owns the graph that backward runs through.
