@@ -146,10 +146,38 @@ void require_no_other_owner(const survey& found) {
   }
 }
 
+[[noreturn]] void refuse(const std::string& path, const char* expected,
+                         const char* got) {
+  throw error{errc::invalid_argument,
+              fmt::format("convert_model: {}: expected {}, got {}",
+                          path.empty() ? "model" : path, expected, got)};
+}
+
+/// The options of a layer by what it has: those that say so may have been
+/// changed since.
+template <class Old>
+SynchronizedBatchNormOptions options_of(const Old& plain,
+                                        const std::string& path) {
+  auto affine = plain.weight.defined();
+  if (plain.bias.defined() != affine)
+    refuse(path, "a weight and a bias or neither", "one of them");
+  auto tracked = plain.running_mean.defined();
+  if (plain.running_var.defined() != tracked
+      || plain.num_batches_tracked.defined() != tracked)
+    refuse(path, "running statistics with their counter or none of them",
+           "some of them");
+  // It would go by the batch in evaluation too, and yet write to them.
+  if (tracked && !plain.options.track_running_stats())
+    refuse(path, "track_running_stats as the layer was made with, true",
+           "false, and running statistics");
+  SynchronizedBatchNormOptions result{plain.options};
+  return result.affine(affine).track_running_stats(tracked);
+}
+
 template <class New, class Old>
-std::shared_ptr<New> make_from(const Module& m) {
+std::shared_ptr<New> make_from(const Module& m, const std::string& path) {
   const auto& plain = dynamic_cast<const Old&>(m);
-  auto result = std::make_shared<New>(plain.options);
+  auto result = std::make_shared<New>(options_of(plain, path));
   result->adopt(plain.weight, plain.bias, plain.running_mean, plain.running_var,
                 plain.num_batches_tracked);
   result->train(plain.is_training());
@@ -159,21 +187,21 @@ std::shared_ptr<New> make_from(const Module& m) {
 /// Calls `use` with the synchronized layer for `m` as a pointer to its own
 /// type.
 template <class F>
-void with_synchronized(const Module& m, F use) {
+void with_synchronized(const Module& m, const std::string& path, F use) {
   using namespace torch::nn;
   if (is_exactly<BatchNorm1dImpl>(m))
-    use(make_from<SynchronizedBatchNorm1dImpl, BatchNorm1dImpl>(m));
+    use(make_from<SynchronizedBatchNorm1dImpl, BatchNorm1dImpl>(m, path));
   else if (is_exactly<BatchNorm2dImpl>(m))
-    use(make_from<SynchronizedBatchNorm2dImpl, BatchNorm2dImpl>(m));
+    use(make_from<SynchronizedBatchNorm2dImpl, BatchNorm2dImpl>(m, path));
   else
-    use(make_from<SynchronizedBatchNorm3dImpl, BatchNorm3dImpl>(m));
+    use(make_from<SynchronizedBatchNorm3dImpl, BatchNorm3dImpl>(m, path));
 }
 
 class conversion {
 public:
   explicit conversion(const survey& found) : found_{found} {
     for (const auto& [address, entry] : found.norms())
-      with_synchronized(*address, [&, old = address](auto made) {
+      with_synchronized(*address, entry.path, [&, old = address](auto made) {
         as_module_[old] = made;
         as_any_[old] = torch::nn::AnyModule{made};
       });
@@ -216,7 +244,7 @@ std::shared_ptr<Module> convert_model(std::shared_ptr<Module> model,
                 "convert_model: model: expected a module, got null"};
   if (is_plain_norm(*model)) {
     module_ptr result;
-    with_synchronized(*model, [&](auto made) { result = made; });
+    with_synchronized(*model, "", [&](auto made) { result = made; });
     return result;
   }
   survey found{*model};

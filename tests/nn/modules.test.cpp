@@ -378,6 +378,39 @@ TEST_CASE("convert_model works below a data-parallel wrapper") {
   CHECK(std::abs(y.var(false).item<double>() - 1) < 1e-3);
 }
 
+TEST_CASE("convert_model goes by the tensors that a layer has where its "
+          "options were changed since, and else refuses it by its path") {
+  torch::nn::BatchNorm2d bare{
+      torch::nn::BatchNorm2dOptions(3).affine(false).track_running_stats(
+          false)};
+  bare->options.affine(true).track_running_stats(true);
+  torch::nn::BatchNorm2d affine{3};
+  affine->options.affine(false);
+  torch::nn::Sequential net{bare, affine};
+  auto x = torch::randn({4, 3, 2, 2});
+  auto y = net->forward(x);
+  ConvertOptions options;
+  options.allow_other_owners = true;
+  net = convert_model(net, options);
+  CHECK(net->parameters().size() == 2);
+  CHECK(net->buffers().size() == 3);
+  CHECK(distance(y, net->forward(x)) <= tolerance(torch::kFloat));
+
+  torch::nn::BatchNorm2d switched{3};
+  switched->options.track_running_stats(false);
+  torch::nn::Sequential other{torch::nn::BatchNorm2d(3), switched};
+  std::string text;
+  try {
+    std::ignore = convert_model(other, options);
+  } catch (const error& e) {
+    text = e.what();
+  }
+  CHECK(text.find("convert_model: 1: ") != std::string::npos);
+  CHECK(text.find("track_running_stats") != std::string::npos);
+  CHECK(other[0]->as<torch::nn::BatchNorm2d>() != nullptr);
+  CHECK_THROWS_AS(std::ignore = convert_model(switched, options), error);
+}
+
 // -- somebody's own data-parallel object --------------------------------------
 
 /// One that clones the model for each pass and adds the clones' gradients by
