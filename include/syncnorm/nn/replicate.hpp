@@ -35,7 +35,9 @@ scatter(const torch::Tensor& x, const std::vector<torch::Device>& devices,
 /// Copies are made by `clone()`, so plain members of a user's own module and
 /// options of libtorch's layers are copied once. Synchronized layers follow
 /// momentum, epsilon and its mode. Where the model refers to one sub-module
-/// twice, the copies have two that share everything.
+/// twice, the copies have two that share everything. `clone()` calls `reset()`,
+/// where layers initialize themselves: making copies takes numbers from
+/// libtorch's global random generator.
 class replica_set {
 public:
   /// @param model   derived from libtorch's `Cloneable`, or with a `clone` of
