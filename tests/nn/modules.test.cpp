@@ -267,6 +267,31 @@ struct WillingImpl : torch::nn::Module, ReplaceableChildren {
   }
 };
 
+/// The same, and with copies.
+struct CopiedImpl : torch::nn::Cloneable<CopiedImpl>, ReplaceableChildren {
+  torch::nn::AnyModule norm{torch::nn::BatchNorm2d(2)};
+
+  CopiedImpl() {
+    CopiedImpl::reset();
+  }
+
+  void reset() override {
+    norm = norm.clone();
+    register_module("norm", norm.ptr());
+  }
+
+  Tensor forward(const Tensor& x) {
+    return norm.forward(x);
+  }
+
+  void replace_child(const std::string&,
+                     const std::shared_ptr<torch::nn::Module>& child) override {
+    norm = torch::nn::AnyModule{
+        std::dynamic_pointer_cast<SynchronizedBatchNorm2dImpl>(child)};
+  }
+};
+TORCH_MODULE(Copied);
+
 TEST_CASE("convert_model keeps parameters, buffers, counters, flags and every "
           "option") {
   auto old = std::make_shared<torch::nn::BatchNorm2dImpl>(
@@ -409,6 +434,19 @@ TEST_CASE("convert_model goes by the tensors that a layer has where its "
   CHECK(text.find("track_running_stats") != std::string::npos);
   CHECK(other[0]->as<torch::nn::BatchNorm2d>() != nullptr);
   CHECK_THROWS_AS(std::ignore = convert_model(switched, options), error);
+}
+
+TEST_CASE("a module that makes in reset() whichever layer it has runs on "
+          "copies before and after convert_model") {
+  actors env;
+  Copied net;
+  auto x = torch::randn({6, 2, 3, 3});
+  auto with = DataParallelWithCallbackOptions{}.devices(cpu_times(2));
+  DataParallelWithCallback before{env.system, net, with};
+  CHECK(distance(net->forward(x), before->forward(x)) > 1e-3);
+  net = convert_model(net);
+  DataParallelWithCallback after{env.system, net, with};
+  CHECK(distance(net->forward(x), after->forward(x)) <= 1e-5);
 }
 
 // -- somebody's own data-parallel object --------------------------------------

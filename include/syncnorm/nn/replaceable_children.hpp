@@ -10,10 +10,20 @@ namespace syncnorm::nn {
 /// A module that keeps its children in members of its own, beside the registry
 /// of libtorch, and can be given another one. `convert_model` calls it.
 ///
-///     struct NetImpl : torch::nn::Module, syncnorm::nn::ReplaceableChildren {
+/// `clone()`, which `DataParallelWithCallback` needs, calls `reset()` with the
+/// members of the original: there, make whichever layer the module has. One
+/// that makes the plain layer again cannot be copied once it is converted.
+///
+///     struct NetImpl : torch::nn::Cloneable<NetImpl>,
+///                      syncnorm::nn::ReplaceableChildren {
 ///       torch::nn::AnyModule norm{torch::nn::BatchNorm2d(64)};
 ///
-///       NetImpl() { register_module("norm", norm.ptr()); }
+///       NetImpl() { reset(); }
+///
+///       void reset() override {
+///         norm = norm.clone(); // of the same type
+///         register_module("norm", norm.ptr());
+///       }
 ///
 ///       void replace_child(const std::string&,
 ///                          const std::shared_ptr<torch::nn::Module>& child)
