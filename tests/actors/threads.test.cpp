@@ -178,6 +178,47 @@ TEST_CASE_FIXTURE(system_fixture,
 }
 
 TEST_CASE_FIXTURE(system_fixture,
+                  "a thread's own deadline ends its wait also where it was "
+                  "ready to wait longer in the rounds before") {
+  // Long beside what ctest allows.
+  for (auto longer : {std::optional<caf::timespan>{}, {2h}}) {
+    master_type master{system, {.layer = "bn1", .deadline = 1h}, add_up};
+    auto pipe = std::move(*master.register_slave(1));
+    // A timer runs from a round on in which somebody has to wait.
+    for (int round = 0; round < 50; ++round) {
+      std::thread slave{
+          [&] { CHECK(outcome_of(pipe.run_slave(1, longer)).value == 3); }};
+      std::this_thread::yield();
+      CHECK(outcome_of(master.run_master(2, longer)).value == 3);
+      slave.join();
+    }
+    CHECK(outcome_of(pipe.run_slave(1, 50ms))
+              .failed(errc::deadline_exceeded, {"a thread waited"}));
+    auto next = std::move(*master.register_slave(1));
+    std::ignore = next.run_slave_async(1);
+    CHECK(outcome_of(master.run_master(2, longer)).value == 3);
+    CHECK(outcome_of(next.await_reply()).value == 3);
+    CHECK(outcome_of(master.run_master(2, 50ms))
+              .failed(errc::deadline_exceeded, {"a thread waited"}));
+  }
+}
+
+TEST_CASE_FIXTURE(system_fixture,
+                  "deadlines of a thread that alternate end its wait, each "
+                  "in its round") {
+  master_type master{system, {.layer = "bn1", .deadline = 1h}, add_up};
+  auto pipe = std::move(*master.register_slave(1));
+  for (int round = 0; round < 200; ++round) {
+    std::thread slave{[&] { CHECK(outcome_of(pipe.run_slave(1)).value == 3); }};
+    auto timeout = round % 2 == 0 ? 30min + round * 1s : 10min - round * 1s;
+    CHECK(outcome_of(master.run_master(2, timeout)).value == 3);
+    slave.join();
+  }
+  CHECK(outcome_of(master.run_master(2, 50ms))
+            .failed(errc::deadline_exceeded, {"a thread waited"}));
+}
+
+TEST_CASE_FIXTURE(system_fixture,
                   "an owner that waited past its own deadline has left the "
                   "round, and takes nothing of it for that of a later one") {
   master_type master{system, {.layer = "bn1"}, add_up};

@@ -7,16 +7,17 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
+#include <vector>
 
 namespace syncnorm::detail {
 
 /// What a waiting thread and its agent share: the pipe for the result, and
-/// until when the thread is ready to wait. One timer serves many rounds: it is
-/// armed when the thread begins to wait and none runs, and re-armed when it
-/// rings too early.
+/// until when the thread is ready to wait. A timer serves many rounds: the
+/// agent is asked for one when the thread begins to wait and none rings in
+/// time, and sets it again when it rings too early.
 template <class Out>
 class thread_link {
 public:
@@ -28,30 +29,39 @@ public:
   /// Waits for the result, for `timeout` at most.
   /// @param agent the actor that calls `remaining` on `check_deadline_atom`.
   caf::expected<Out> wait(const caf::actor& agent, caf::timespan timeout) {
-    auto expires = clock::now() + std::min(timeout, max_deadline);
-    expires_.store(expires.time_since_epoch().count());
-    if (!armed_.exchange(true))
+    auto expires = ticks(clock::now() + std::min(timeout, max_deadline));
+    expires_.store(expires);
+    // Stored and looked at in this order, and the other way round by the agent:
+    // one of them sees what the other has stored.
+    if (expires < rings_.load()) {
+      rings_.store(expires);
       detail::anon_send(agent, check_deadline_atom_v);
+    }
     auto x = result->get();
     expires_.store(0);
     return x;
   }
 
-  /// Called by the agent when its timer rings: how long the thread is still
-  /// ready to wait, zero if no longer, nothing if it does not wait. Unless it
-  /// returns a positive time, the timer is disarmed.
+  /// Called by the agent on `check_deadline_atom`: zero if the thread is no
+  /// longer ready to wait, else after which time to ring again, nothing if it
+  /// does not wait or a timer rings before.
   std::optional<caf::timespan> remaining() {
-    armed_.store(false);
+    auto now = ticks(clock::now());
+    while (!timers_.empty() && timers_.back() <= now)
+      timers_.pop_back();
+    auto next = timers_.empty() ? never : timers_.back();
+    rings_.store(next);
     auto expires = expires_.load();
     if (expires == 0)
       return std::nullopt;
-    auto left = clock::duration{expires} - clock::now().time_since_epoch();
-    if (left.count() <= 0)
+    if (expires <= now)
       return caf::timespan{0};
-    // Somebody else may have armed it meanwhile; then that one rings.
-    if (armed_.exchange(true))
+    if (expires >= next)
       return std::nullopt;
-    return std::chrono::duration_cast<caf::timespan>(left);
+    timers_.push_back(expires);
+    rings_.store(expires);
+    return std::chrono::duration_cast<caf::timespan>(
+        clock::duration{expires - now});
   }
 
   /// Gives the thread `reason` in place of the result, unless that is there.
@@ -70,9 +80,19 @@ public:
   }
 
 private:
+  static constexpr auto never = std::numeric_limits<clock::rep>::max();
+
+  static clock::rep ticks(clock::time_point x) {
+    return x.time_since_epoch().count();
+  }
+
   std::atomic<clock::rep> expires_ = 0;
+  /// When a timer rings, or will, once the agent has read what it was sent.
+  std::atomic<clock::rep> rings_ = never;
   std::atomic<bool> left_ = false;
-  std::atomic<bool> armed_ = false;
+  /// The agent's: when its timers ring, the next one last. A new one rings
+  /// before all others.
+  std::vector<clock::rep> timers_;
 };
 
 } // namespace syncnorm::detail
