@@ -642,6 +642,44 @@ TEST_CASE_FIXTURE(system_fixture, "a master and relays whose handles all go at "
   }
 }
 
+namespace {
+
+/// Tells an actor when it goes.
+class last_word {
+public:
+  explicit last_word(caf::actor to) : to_{std::move(to)} {}
+
+  last_word(const last_word&) = delete;
+  last_word& operator=(const last_word&) = delete;
+
+  ~last_word() {
+    detail::anon_send(to_, go_atom_v);
+  }
+
+private:
+  caf::actor to_;
+};
+
+} // namespace
+
+TEST_CASE_FIXTURE(system_fixture,
+                  "a relay that has registered ends with its last handle") {
+  auto master = spawn_sync_master<block, block>(system, {.layer = "bn1"},
+                                                sum_of_blocks());
+  caf::scoped_actor self{system};
+  {
+    auto kept = std::make_shared<last_word>(caf::actor_cast<caf::actor>(self));
+    auto relay = spawn_sync_relay<block, block>(
+        system, master, "bn1", {3, 2},
+        [kept](auto parts) { return merge_blocks(parts); });
+    register_slave(self, relay, 3)
+        .receive([](const slave_ticket&) {},
+                 [](const caf::error& x) { FAIL(describe(x)); });
+  }
+  self->receive([](go_atom) {}, caf::after(std::chrono::seconds{20}) >>
+                                    [] { FAIL("the relay is still there"); });
+}
+
 // -- refusals -----------------------------------------------------------------
 
 TEST_CASE_FIXTURE(tree_fixture, "a relay refuses replicas outside of its range "

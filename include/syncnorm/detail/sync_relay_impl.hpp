@@ -70,16 +70,23 @@ private:
     if (std::exchange(joining_, true))
       return;
     this->watch(caf::actor_cast<caf::actor>(parent_));
+    // The timer would keep a relay whose last handle goes.
+    auto answer = next_answer(this);
     detail::request_within(this, registration_time, parent_,
                            register_relay_atom_v, me_.identifier, me_.count)
-        .then([this](slave_ticket& ticket) { on_ticket(ticket); },
-              [this](caf::error& reason) {
-                joining_ = false;
-                auto why = from_parent(reason);
-                refuse_guests(why);
-                if (!this->failure_)
-                  this->fail(why, fault::elsewhere);
-              });
+        .then(
+            [this, answer](slave_ticket& ticket) {
+              end_timer(this, answer);
+              on_ticket(ticket);
+            },
+            [this, answer](caf::error& reason) {
+              end_timer(this, answer);
+              joining_ = false;
+              auto why = from_parent(reason);
+              refuse_guests(why);
+              if (!this->failure_)
+                this->fail(why, fault::elsewhere);
+            });
   }
 
   void on_ticket(const slave_ticket& ticket) {
