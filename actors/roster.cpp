@@ -85,7 +85,10 @@ roster::roster(std::int64_t first, std::int64_t count)
       count_{count} {}
 
 void roster::clear() {
-  members_.assign(count_ == 0 ? 1 : 0, participant{});
+  participant owner;
+  if (count_ == 0 && !members_.empty())
+    owner.address = members_[0].address;
+  members_.assign(count_ == 0 ? 1 : 0, owner);
   replicas_ = count_ == 0 ? 1 : 0;
   erased_.clear();
   closed_ = false;

@@ -51,7 +51,9 @@ using sync_master_actor = detail::typed_actor<
 
     /// From a registered slave that cannot do its part of the round, or from
     /// the owner (identifier 0), with the reason: the round fails with
-    /// `participant_failed` for all others.
+    /// `participant_failed` for all others. The owner is who led last, in an
+    /// earlier generation too; as long as nobody has, any actor of the master's
+    /// node may say it.
     caf::result<void>(give_up_atom, round_tag, std::string),
 
     /// From the master's own timer: is the round overdue?

@@ -37,6 +37,19 @@ void check_serves_again(adder& c) {
   CHECK(two().value == 7);
 }
 
+/// Slave 1 and the owner run a round.
+void check_round(adder& c, adder::pipe_type& pipe) {
+  auto one = c.send(pipe, 1, 1);
+  CHECK(c.lead(1)().value == 2);
+  CHECK(one().value == 2);
+}
+
+/// Actor `i` gives up for the owner.
+void give_up(adder& c, std::size_t i) {
+  detail::send(c.actor(i), c.master(), give_up_atom_v, round_tag{},
+               std::string{"no data"});
+}
+
 } // namespace
 
 TEST_CASE_FIXTURE(system_fixture,
@@ -84,6 +97,58 @@ TEST_CASE_FIXTURE(system_fixture,
   c.settle();
   c.kill(9);
   CHECK(one().failed(errc::participant_down, {"round 2", "replica 0"}));
+}
+
+TEST_CASE_FIXTURE(system_fixture,
+                  "an owner of an earlier generation that dies ends the round "
+                  "for the slaves, and another one leads the next") {
+  adder c{system, bn2(), add_up};
+  auto first = c.pipe(1);
+  check_round(c, first);
+  auto second = c.pipe(1);
+  auto one = c.send(second, 1, 1);
+  c.settle();
+  c.kill(0);
+  CHECK(one().failed(errc::participant_down, {"round 1", "replica 0"}));
+  auto third = c.pipe(1);
+  check_round(c, third);
+}
+
+TEST_CASE_FIXTURE(system_fixture,
+                  "an owner gives up before its first round, and in a "
+                  "generation in which it has not led yet") {
+  adder c{system, bn2(), add_up};
+  for (int generation = 0; generation < 2; ++generation) {
+    auto pipe = c.pipe(1);
+    auto one = c.send(pipe, 1, 1);
+    c.settle();
+    give_up(c, 0);
+    CHECK(one().failed(errc::participant_failed,
+                       {"round 1", "replica 0", "no data"}));
+    auto next = c.pipe(1);
+    check_round(c, next);
+  }
+}
+
+TEST_CASE_FIXTURE(system_fixture,
+                  "nobody gives up for an owner that has led, but a thread "
+                  "that led after it") {
+  adder c{system, bn2(), add_up};
+  auto pipe = c.pipe(1);
+  check_round(c, pipe);
+  give_up(c, 2);
+  check_round(c, pipe);
+  auto led = c.send(pipe, 1, 1);
+  auto reply = std::make_shared<future_result<double>>();
+  detail::anon_send(c.master(), run_master_atom_v, 1.0,
+                    detail::make_reply_slot(reply));
+  CHECK(outcome_of(reply->get()).value == 2);
+  CHECK(led().value == 2);
+  c.kill(0);
+  auto lost = c.send(pipe, 1, 1);
+  detail::anon_send(c.master(), give_up_atom_v, round_tag{},
+                    std::string{"no data"});
+  CHECK(lost().failed(errc::participant_failed, {"round 4", "no data"}));
 }
 
 TEST_CASE_FIXTURE(system_fixture,

@@ -16,7 +16,8 @@ namespace syncnorm::detail {
 struct participant {
   /// Of a relay, its first replica's.
   std::int64_t identifier = 0;
-  /// Whom the master monitors. Null for an owner that is a thread.
+  /// Whom the master monitors. Null for an owner that is a thread, or whom it
+  /// does not know yet.
   caf::actor_addr address;
   /// Has sent its message of the current round.
   bool arrived = false;
@@ -45,7 +46,7 @@ public:
   /// A relay's, of the replicas `first` to `first + count - 1`.
   roster(std::int64_t first, std::int64_t count);
 
-  /// Forgets everybody but the owner.
+  /// Forgets everybody but the owner, who has nothing to register with.
   void clear();
 
   /// Why nobody could register as `x` in any generation, the text beginning

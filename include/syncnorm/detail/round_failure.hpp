@@ -66,6 +66,10 @@ template <class In, class Out>
 void round_keeper<In, Out>::give_up(const round_tag& tag,
                                     const std::string& why) {
   auto position = members().find(tag.identifier);
+  // One that has not led yet. Other nodes have no say in who it is.
+  if (tag.identifier == 0 && position && !seats_[0].address
+      && !is_distant(caf::actor_cast<caf::actor>(this->current_sender())))
+    adopt_owner();
   // The owner has no ticket, and no round ends without it.
   auto stale = tag.identifier != 0 && tag.generation != generation_;
   if (!position || !is_from(*position, this->current_sender().get()) || failure_
@@ -96,6 +100,8 @@ void round_keeper<In, Out>::on_down(const caf::actor_addr& who,
     if (seats_[i].address == who)
       std::ignore = blame(i, errc::participant_down,
                           down_text(where(), seats_[i], reason));
+  if (members().find(0) && seats_[0].address == who)
+    forget_owner();
   complete_if_ready();
 }
 

@@ -82,6 +82,7 @@ public:
           return promise;
         },
         [this](run_master_atom, In& message, reply_slot& slot) {
+          forget_owner();
           lead(message, target{std::move(slot)});
         },
         [this](nr_slaves_atom) { return nr_slaves(); },
@@ -227,7 +228,9 @@ private:
 
   caf::result<slave_ticket> enlist(participant x);
   void begin_generation();
+  /// The sender leads from now on.
   void adopt_owner();
+  void forget_owner();
   [[nodiscard]] std::uint64_t nr_slaves() const;
   [[nodiscard]] sync_metrics count() const;
 

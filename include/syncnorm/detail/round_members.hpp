@@ -58,6 +58,12 @@ void round_keeper<In, Out>::adopt_owner() {
 }
 
 template <class In, class Out>
+void round_keeper<In, Out>::forget_owner() {
+  if (members().find(0) && seats_[0].address)
+    seats_[0].address = caf::actor_addr{};
+}
+
+template <class In, class Out>
 std::uint64_t round_keeper<In, Out>::nr_slaves() const {
   return static_cast<std::uint64_t>(members().replicas())
          - (members().find(0) ? 1 : 0);
