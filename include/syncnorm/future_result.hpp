@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 
 namespace syncnorm {
@@ -87,8 +88,12 @@ template <class T>
 class future_writer {
 public:
   /// The writing end of `future`.
-  explicit future_writer(std::shared_ptr<future_result<T>> future)
-      : future_{std::move(future)} {}
+  /// @param replica whose result it is, for the text of `master_down`; -1:
+  ///                unknown.
+  explicit future_writer(std::shared_ptr<future_result<T>> future,
+                         std::int64_t replica = -1)
+      : future_{std::move(future)},
+        replica_{replica} {}
 
   future_writer(const future_writer&) = delete;
   future_writer& operator=(const future_writer&) = delete;
@@ -96,7 +101,10 @@ public:
   ~future_writer() {
     if (future_)
       put(make_error(errc::master_down,
-                     "the master was gone before it answered"));
+                     (replica_ < 0
+                          ? std::string{}
+                          : "replica " + std::to_string(replica_) + ": ")
+                         + "the master was gone before it answered"));
   }
 
   /// Hands over the result; every further call does nothing.
@@ -107,6 +115,7 @@ public:
 
 private:
   std::shared_ptr<future_result<T>> future_;
+  std::int64_t replica_;
 };
 
 } // namespace syncnorm

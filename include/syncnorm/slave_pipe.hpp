@@ -63,8 +63,8 @@ public:
 
   /// Sends `message` into the next round from the actor `self`, a pointer to it
   /// or a `caf::scoped_actor`, which must be the one that registered. Use
-  /// `.then(...)` on what it returns; the master answers in time. One whose
-  /// node is lost is `master_down` as soon as it is taken for lost; one on
+  /// `.then(...)` on what it returns; the master answers in time. One that
+  /// has exited, or whose node is taken for lost, is `master_down`; one on
   /// another node that hangs, CAF's `request_timeout` a second after the
   /// round's deadline.
   template <class Self>
@@ -79,7 +79,7 @@ public:
   future_result<Out>& run_slave_async(In message) {
     if (!link_)
       link_ = std::make_shared<detail::thread_link<Out>>();
-    auto slot = detail::make_reply_slot(link_->result);
+    auto slot = detail::make_reply_slot(link_->result, identifier());
     auto& system = master_.home_system();
     if (!detail::is_distant(master_))
       detail::send_and_lend(system, master_, run_slave_atom_v, next_tag(),
@@ -163,7 +163,7 @@ caf::expected<slave_pipe<In, Out>> register_slave_thread(
   detail::agent_guard guard{agent};
   auto answer = std::make_shared<future_result<slave_ticket>>();
   detail::anon_send(agent, register_slave_atom_v, identifier,
-                    detail::make_reply_slot(answer));
+                    detail::make_reply_slot(answer, identifier));
   auto ticket = answer->get();
   if (!ticket)
     return std::move(ticket.error());

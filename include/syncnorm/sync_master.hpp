@@ -54,7 +54,8 @@ spawn_sync_master(caf::actor_system& system, sync_options options,
 /// Registers the actor `self`, a pointer or a `caf::scoped_actor`, as a slave
 /// of `master`: `.then` gets a `slave_ticket`, of which to make a `slave_pipe`.
 /// @param patience how long a master on another node may take; then it is CAF's
-///                 `request_timeout`. One whose node is lost is `master_down`.
+///                 `request_timeout`. One that has exited, or whose node is
+///                 lost, is `master_down`.
 template <class Self, class Master>
 auto register_slave(Self&& self, const Master& master, std::int64_t identifier,
                     caf::timespan patience = detail::registration_time) {
@@ -79,9 +80,10 @@ caf::timespan owner_patience(const Master& master) {
 /// Sends the master's own message of the next round from the actor `self`:
 /// `.then` gets the reply for identifier 0.
 /// @param patience how long a master on another node may take; then it is CAF's
-///                 `request_timeout`. One whose node is lost is `master_down`.
-///                 Left out, a second more than the deadline of this node's
-///                 configuration; a master with a longer one needs more.
+///                 `request_timeout`. One that has exited, or whose node is
+///                 lost, is `master_down`. Left out, a second more than the
+///                 deadline of this node's configuration; a master with a
+///                 longer one needs more.
 template <class Self, class Master, class In>
 auto run_master(Self&& self, const Master& master, In message,
                 std::optional<caf::timespan> patience = std::nullopt) {
@@ -155,7 +157,7 @@ public:
   void send_master(In message) {
     detail::send_and_lend(*system_, handle_, run_master_atom_v,
                           std::move(message),
-                          detail::make_reply_slot(link_->result));
+                          detail::make_reply_slot(link_->result, 0));
   }
 
   /// The second half, which may be another thread's.

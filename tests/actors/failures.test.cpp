@@ -304,6 +304,29 @@ TEST_CASE_FIXTURE(system_fixture,
   }
 }
 
+TEST_CASE_FIXTURE(system_fixture,
+                  "who asks a master that has exited is told so, by its "
+                  "replica, whatever it asks") {
+  for (auto reason :
+       {caf::exit_reason::user_shutdown, caf::exit_reason::kill}) {
+    adder c{system, bn2(), add_up};
+    auto pipe = c.pipe(1);
+    caf::anon_send_exit(c.master(), reason);
+    c.actor(0)->wait_for(c.master());
+    for (int i = 0; i < 2; ++i) {
+      CHECK(c.send(pipe, 1, 1)().failed(errc::master_down,
+                                        {"replica 1: the master is down ("}));
+      CHECK(c.lead(1)().failed(errc::master_down, {"replica 0"}));
+      CHECK(c.enlist(2, 2).failed(errc::master_down, {"replica 2"}));
+    }
+    outcome<sync_metrics> metrics;
+    read_metrics(c.actor(0), c.master())
+        .receive([&](sync_metrics& x) { metrics(std::move(x)); },
+                 [&](caf::error& x) { metrics(x); });
+    CHECK(metrics.failed(errc::master_down, {"the master is down ("}));
+  }
+}
+
 // -- the policy that goes on with the survivors
 // --------------------------------
 

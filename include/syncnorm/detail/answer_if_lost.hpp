@@ -28,7 +28,8 @@ inline caf::error master_is_down(std::int64_t identifier,
 
 /// Attached to this node's proxy of a master on another node: answers the last
 /// request of one replica when the proxy exits, as it does when that node is
-/// taken for lost. Where an answer came before, the actor drops this one.
+/// taken for lost; to a master that has exited, at once. Where an answer came
+/// before, the actor drops this one.
 class lost_answer final : public caf::attachable {
 public:
   /// Whose request it is.
@@ -74,13 +75,15 @@ private:
 };
 
 /// Call before a request to a master: if that is on another node, the request
-/// gets `master_down` as soon as the node is taken for lost, or at once if it
-/// was before. For the last request of a replica.
+/// gets `master_down` as soon as the node is taken for lost; at once if it was
+/// before, or if a master of this node has exited. For the last request of a
+/// replica.
 /// @returns the id of the answer to the one before, if there was one.
 template <class Self, class Master>
 std::optional<caf::message_id> answer_if_lost(Self&& self, const Master& master,
                                               std::int64_t identifier) {
-  if (!is_distant(master))
+  // A master of this node answers all that it has when it exits.
+  if (!is_distant(master) && !has_exited(master))
     return std::nullopt;
   auto* proxy = caf::actor_cast<caf::abstract_actor*>(master);
   const lost_answer::replica whose{self->ctrl()->id(), identifier};

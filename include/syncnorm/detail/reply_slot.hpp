@@ -2,6 +2,7 @@
 
 #include "syncnorm/future_result.hpp"
 
+#include <cstdint>
 #include <memory>
 #include <utility>
 
@@ -15,9 +16,11 @@ struct reply_slot {
   std::shared_ptr<void> writer;
 };
 
+/// @param replica as of `future_writer`.
 template <class T>
-reply_slot make_reply_slot(std::shared_ptr<future_result<T>> future) {
-  return {std::make_shared<future_writer<T>>(std::move(future))};
+reply_slot make_reply_slot(std::shared_ptr<future_result<T>> future,
+                           std::int64_t replica = -1) {
+  return {std::make_shared<future_writer<T>>(std::move(future), replica)};
 }
 
 template <class T>

@@ -12,14 +12,15 @@ namespace syncnorm::detail {
 inline constexpr caf::timespan registration_time = std::chrono::minutes{1};
 
 /// Asks a master for the replica of that identifier, which owes an answer by
-/// its own deadline. One on another node may be lost, and cannot: then it is
-/// `master_down`, or CAF's `request_timeout` once `patience` is over.
+/// its own deadline. One that has exited cannot, or whose node is lost: then it
+/// is `master_down`. Of one on another node it is CAF's `request_timeout` once
+/// `patience` is over.
 template <class Self, class Master, class... Ts>
 auto request_master(Self&& self, caf::timespan patience, const Master& master,
                     std::int64_t identifier, Ts&&... xs) {
+  auto before = answer_if_lost(self, master, identifier);
   if (!is_distant(master))
     return request(self, master, std::forward<Ts>(xs)...);
-  auto before = answer_if_lost(self, master, identifier);
   // Of those who only ask, several requests may be under way.
   if (before && identifier != no_replica)
     end_timer(self, *before);
