@@ -42,9 +42,14 @@ std::vector<planned_relay> plan_relays(std::int64_t replicas,
 
 namespace detail {
 
-void check_relay(const std::string& layer, replica_range range,
+void check_relay(const std::string& layer, replica_range range, bool has_parent,
                  bool has_merge) {
   sync_options{.layer = layer}.validate();
+  if (!has_parent)
+    throw error{errc::invalid_argument,
+                fmt::format("spawn_sync_relay of layer {}: the parent's handle "
+                            "is null",
+                            layer)};
   if (!has_merge)
     throw error{errc::invalid_argument,
                 fmt::format("spawn_sync_relay of layer {}: the function is "
@@ -54,7 +59,8 @@ void check_relay(const std::string& layer, replica_range range,
       || range.count > std::numeric_limits<std::int64_t>::max() - range.first)
     throw error{errc::invalid_argument,
                 fmt::format("spawn_sync_relay of layer {}: expected 1 replica "
-                            "or more from identifier 1 on, got {} from {} on",
+                            "or more from identifier 1 on, up to 2^63 - 2, got "
+                            "{} from {} on",
                             layer, range.count, range.first)};
 }
 

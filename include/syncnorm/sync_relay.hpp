@@ -47,8 +47,9 @@ struct replica_range {
 /// exit.
 /// @param layer as the master's.
 /// @param merge the `sync_reduction::merge` of the master.
-/// @throws error `invalid_argument` for an empty layer name or function, or a
-///         range that is empty or does not begin with 1 or more.
+/// @throws error `invalid_argument` for an empty layer name or function, a null
+///         parent, or a range that is empty, does not begin with 1 or more, or
+///         goes beyond 2^63 - 2.
 template <class In, class Out>
 sync_master_actor<In, Out>
 spawn_sync_relay(caf::actor_system& system,
@@ -134,7 +135,8 @@ private:
 namespace detail {
 
 /// @throws error as `spawn_sync_relay`.
-void check_relay(const std::string& layer, replica_range range, bool has_merge);
+void check_relay(const std::string& layer, replica_range range, bool has_parent,
+                 bool has_merge);
 
 } // namespace detail
 
@@ -145,7 +147,8 @@ spawn_sync_relay(caf::actor_system& system,
                  std::string layer, replica_range range,
                  std::function<In(std::span<identified<In>>)> merge) {
   using impl = detail::sync_relay_impl<In, Out>;
-  detail::check_relay(layer, range, static_cast<bool>(merge));
+  detail::check_relay(layer, range, static_cast<bool>(parent),
+                      static_cast<bool>(merge));
   // The parent's ticket decides on the rest.
   auto options =
       resolve(sync_options{.layer = std::move(layer)}, system.config());

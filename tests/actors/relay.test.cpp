@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <random>
 #include <string>
 #include <vector>
@@ -694,6 +695,20 @@ TEST_CASE_FIXTURE(tree_fixture, "a relay refuses replicas outside of its range "
   auto rival = tree.add_relay(tree.master(), "bn1", {12, 4}, merge_blocks);
   CHECK(tree.enlist(rival, 13).failed(errc::duplicate_identifier,
                                       {"replicas 12 to 15", "3 to 12"}));
+}
+
+TEST_CASE_FIXTURE(tree_fixture, "a relay without a parent is refused, and "
+                                "identifiers beyond the last with the reason") {
+  CHECK_THROWS_WITH_AS(tree.add_relay({}, "bn1", {20, 2}, merge_blocks),
+                       doctest::Contains("the parent's handle is null"), error);
+  constexpr auto last = std::numeric_limits<std::int64_t>::max();
+  for (auto range : {replica_range{last, 1}, replica_range{last - 1, 2}})
+    CHECK_THROWS_WITH_AS(
+        tree.add_relay(tree.master(), "bn1", range, merge_blocks),
+        doctest::Contains("up to 2^63 - 2"), error);
+  CHECK(tree.enlist(tree.master(), last)
+            .failed(errc::invalid_identifier, {"up to 2^63 - 2"}));
+  CHECK(tree.enlist(tree.master(), last - 1).value);
 }
 
 TEST_CASE_FIXTURE(tree_fixture, "a registration that a relay refuses after a "
