@@ -98,20 +98,24 @@ public:
   /// Sends `message` into the next round and waits for the reply.
   /// @param timeout how long; left out, a second more than the round's own
   ///                deadline. Past it the result is `deadline_exceeded`, and
-  ///                this participant has left.
+  ///                this participant has left. For a thread's pipe only: an
+  ///                actor's answers `invalid_argument`, and sends nothing.
   caf::expected<Out>
   run_slave(In message, std::optional<caf::timespan> timeout = std::nullopt) {
+    if (!agent_ && timeout)
+      return no_timer();
     std::ignore = run_slave_async(std::move(message));
     return await_reply(timeout);
   }
 
   /// Waits for the reply to what `run_slave_async` has sent, which may have
   /// been another thread.
-  /// @param timeout as for `run_slave`.
+  /// @param timeout as for `run_slave`. An actor's pipe answers
+  ///                `invalid_argument` also if nothing was sent.
   caf::expected<Out>
   await_reply(std::optional<caf::timespan> timeout = std::nullopt) {
     if (!agent_)
-      return link_->result->get();
+      return timeout || !link_ ? no_timer() : link_->result->get();
     return link_->wait(agent_->actor(), timeout.value_or(patience()));
   }
 
@@ -131,6 +135,14 @@ public:
   }
 
 private:
+  /// Nobody rings for who waits on an actor's pipe.
+  static caf::expected<Out> no_timer() {
+    return make_error(errc::invalid_argument,
+                      "slave_pipe: an actor's pipe waits for what "
+                      "run_slave_async has sent, and has no timeout; "
+                      "use run_slave(self, message), or a thread's pipe");
+  }
+
   /// For an answer. The ticket may come from another node.
   [[nodiscard]] caf::timespan patience() const noexcept {
     return std::clamp(ticket_.deadline, caf::timespan{0}, max_deadline)

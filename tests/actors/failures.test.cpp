@@ -305,6 +305,18 @@ TEST_CASE_FIXTURE(system_fixture,
 }
 
 TEST_CASE_FIXTURE(system_fixture,
+                  "an actor's pipe, which has no timer, refuses a timeout, and "
+                  "to wait for nothing") {
+  adder c{system, bn2(), add_up};
+  auto pipe = c.pipe(1);
+  CHECK(outcome_of(pipe.run_slave(1, 1ms)).failed(errc::invalid_argument));
+  CHECK(outcome_of(pipe.await_reply()).failed(errc::invalid_argument));
+  CHECK(outcome_of(pipe.await_reply(1ms)).failed(errc::invalid_argument));
+  // Nothing was sent: the round is still its first.
+  check_round(c, pipe);
+}
+
+TEST_CASE_FIXTURE(system_fixture,
                   "who asks a master that has exited is told so, by its "
                   "replica, whatever it asks") {
   for (auto reason :
