@@ -540,7 +540,9 @@ TEST_CASE_FIXTURE(layer_fixture, "a slave whose master is gone says so, under "
   c.ask(*net[1], get_metrics_atom_v)
       .receive([](const sync_metrics&) {},
                [&](const caf::error& reason) { metrics = describe(reason); });
-  CHECK(metrics == later);
+  CHECK_MESSAGE(metrics.starts_with("master_down: layer bn: the master is "
+                                    "down ("),
+                metrics);
 }
 
 TEST_CASE("a tensor arrives at another node with the same bits, without gaps") {

@@ -248,31 +248,13 @@ struct TypedImpl : torch::nn::Module {
   }
 };
 
-/// A norm in a member that can become another type.
-struct WillingImpl : torch::nn::Module, ReplaceableChildren {
+/// A norm in a member that can become another type, of a module that can be
+/// copied then, too.
+struct WillingImpl : torch::nn::Cloneable<WillingImpl>, ReplaceableChildren {
   torch::nn::AnyModule norm{torch::nn::BatchNorm2d(2)};
 
   WillingImpl() {
-    register_module("norm", norm.ptr());
-  }
-
-  Tensor forward(const Tensor& x) {
-    return norm.forward(x);
-  }
-
-  void replace_child(const std::string&,
-                     const std::shared_ptr<torch::nn::Module>& child) override {
-    norm = torch::nn::AnyModule{
-        std::dynamic_pointer_cast<SynchronizedBatchNorm2dImpl>(child)};
-  }
-};
-
-/// The same, and with copies.
-struct CopiedImpl : torch::nn::Cloneable<CopiedImpl>, ReplaceableChildren {
-  torch::nn::AnyModule norm{torch::nn::BatchNorm2d(2)};
-
-  CopiedImpl() {
-    CopiedImpl::reset();
+    WillingImpl::reset();
   }
 
   void reset() override {
@@ -290,7 +272,7 @@ struct CopiedImpl : torch::nn::Cloneable<CopiedImpl>, ReplaceableChildren {
         std::dynamic_pointer_cast<SynchronizedBatchNorm2dImpl>(child)};
   }
 };
-TORCH_MODULE(Copied);
+TORCH_MODULE(Willing);
 
 TEST_CASE("convert_model keeps parameters, buffers, counters, flags and every "
           "option") {
@@ -439,7 +421,7 @@ TEST_CASE("convert_model goes by the tensors that a layer has where its "
 TEST_CASE("a module that makes in reset() whichever layer it has runs on "
           "copies before and after convert_model") {
   actors env;
-  Copied net;
+  Willing net;
   auto x = torch::randn({6, 2, 3, 3});
   auto with = DataParallelWithCallbackOptions{}.devices(cpu_times(2));
   DataParallelWithCallback before{env.system, net, with};

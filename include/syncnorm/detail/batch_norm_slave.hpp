@@ -150,8 +150,8 @@ private:
   void when_done(stream_work work, on_end then);
   void work_ended(std::uint64_t ticket, const caf::error& reason);
 
-  /// What the master has answered. An error of CAF's own means that it is gone:
-  /// this slave is not.
+  /// What the master has answered, or, if that it is gone, for which layer. An
+  /// error of CAF's own means that, too: this slave is there.
   [[nodiscard]] caf::error from_master(const caf::error& reason) const;
   caf::result<sync_metrics> metrics();
   void give_up(const std::string& why);
