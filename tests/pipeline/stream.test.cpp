@@ -551,9 +551,14 @@ TEST_CASE_FIXTURE(pipeline_fixture, "a stream that is asked to stop, also "
                          std::make_shared<impatient_stream>(reader->stop()),
                          state.name);
     CHECK(got.failure.empty());
-    CHECK(got.records_out == 6);
+    // The first batch is written; of the rest the source may have read nothing
+    // yet when it is asked.
+    CHECK((got.records_out >= 4 && got.records_out <= 6));
+    CHECK(got.records_out == got.records.delivered);
     CHECK(got.records_lost == 0);
-    CHECK(content(state.name).find("num_elements_tracked 1 6\n")
+    CHECK(content(state.name)
+              .find("num_elements_tracked 1 " + std::to_string(got.records_out)
+                    + "\n")
           != std::string::npos);
   }
 }
