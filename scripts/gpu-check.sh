@@ -154,6 +154,7 @@ printf 'cmake  %s\nninja  %s\nc++    %s\n' "$cmake" "$ninja" \
 # A test makes certificates.
 if [[ -n $prefix ]] && ! command -v openssl > /dev/null; then
   PATH=$PATH:$prefix/usr/bin
+  export OPENSSL_CONF=$prefix/etc/ssl/openssl.cnf
 fi
 
 architecture=90-real
