@@ -3,6 +3,7 @@
 #include "syncnorm/detail/caf_compat.hpp"
 #include "syncnorm/error.hpp"
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
@@ -29,6 +30,20 @@ namespace syncnorm {
 /// Returns the text of `x` without its code; for errors of CAF's own, what CAF
 /// prints.
 [[nodiscard]] std::string text_of(const caf::error& x);
+
+namespace detail {
+
+/// In the place of an identifier: nobody's, or not known whose.
+inline constexpr std::int64_t no_replica = -1;
+
+/// Returns how a text about that replica begins: `"replica 3: "`, or empty.
+[[nodiscard]] inline std::string replica_prefix(std::int64_t identifier) {
+  return identifier == no_replica
+             ? ""
+             : "replica " + std::to_string(identifier) + ": ";
+}
+
+} // namespace detail
 
 } // namespace syncnorm
 

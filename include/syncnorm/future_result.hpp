@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <string>
 #include <utility>
 
 namespace syncnorm {
@@ -88,10 +87,10 @@ template <class T>
 class future_writer {
 public:
   /// The writing end of `future`.
-  /// @param replica whose result it is, for the text of `master_down`; -1:
-  ///                unknown.
+  /// @param replica whose result it is, for the text of `master_down`, if that
+  ///                is known.
   explicit future_writer(std::shared_ptr<future_result<T>> future,
-                         std::int64_t replica = -1)
+                         std::int64_t replica = detail::no_replica)
       : future_{std::move(future)},
         replica_{replica} {}
 
@@ -101,9 +100,7 @@ public:
   ~future_writer() {
     if (future_)
       put(make_error(errc::master_down,
-                     (replica_ < 0
-                          ? std::string{}
-                          : "replica " + std::to_string(replica_) + ": ")
+                     detail::replica_prefix(replica_)
                          + "the master was gone before it answered"));
   }
 

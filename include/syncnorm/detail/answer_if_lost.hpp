@@ -13,17 +13,13 @@
 
 namespace syncnorm::detail {
 
-/// In the place of an identifier: somebody who only asks.
-inline constexpr std::int64_t no_replica = -1;
-
-/// What a replica is told whose master is gone.
+/// What a replica is told whose master is gone, or, as `no_replica`, somebody
+/// who only asks.
 inline caf::error master_is_down(std::int64_t identifier,
                                  const caf::error& reason) {
-  auto who = identifier == no_replica
-                 ? std::string{}
-                 : "replica " + std::to_string(identifier) + ": ";
-  return make_error(errc::master_down,
-                    who + "the master is down (" + describe(reason) + ")");
+  return make_error(errc::master_down, replica_prefix(identifier)
+                                           + "the master is down ("
+                                           + describe(reason) + ")");
 }
 
 /// Attached to this node's proxy of a master on another node: answers the last

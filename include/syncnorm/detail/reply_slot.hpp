@@ -19,7 +19,7 @@ struct reply_slot {
 /// @param replica as of `future_writer`.
 template <class T>
 reply_slot make_reply_slot(std::shared_ptr<future_result<T>> future,
-                           std::int64_t replica = -1) {
+                           std::int64_t replica = no_replica) {
   return {std::make_shared<future_writer<T>>(std::move(future), replica)};
 }
 
