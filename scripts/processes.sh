@@ -9,9 +9,10 @@ free_port() {
   echo "$port"
 }
 
-# Asks the first process to stop. Before there is one, all end.
+# Asks the first process to stop. Before there is one, all end, with the status
+# of a program that has been asked.
 stop_first() {
-  [[ -n $first ]] || exit 130
+  [[ -n $first ]] || exit 143
   kill -TERM "$first" 2>/dev/null || true
 }
 
@@ -24,7 +25,7 @@ kill_all() {
 # run_several N PROGRAM [ARGUMENT...]: with the variables of a launcher, see
 # docs/trainer.md. Returns the exit status of the first process.
 run_several() {
-  local processes=$1 program=$2 rank status
+  local processes=$1 program=$2 rank
   shift 2
   first=
   # They end with the first one; a stopped one would stay.
@@ -38,10 +39,9 @@ run_several() {
   done
   RANK=0 LOCAL_RANK=0 "$program" "$@" &
   first=$!
-  # A signal interrupts the waiting.
-  while :; do
-    wait "$first" && status=0 || status=$?
-    kill -0 "$first" 2>/dev/null || break
+  # A signal interrupts the waiting, with a status of its own.
+  while kill -0 "$first" 2>/dev/null; do
+    wait "$first" || true
   done
-  return "$status"
+  wait "$first"
 }

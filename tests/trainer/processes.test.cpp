@@ -481,8 +481,10 @@ TEST_CASE("whoever is killed, whenever: all others end, and the run that is "
 
 namespace {
 
-/// `run_several` of two processes of a program that knows no signals yet.
-child start_unprepared(const scratch_folder& folder) {
+/// `run_several` of two processes of a program that knows no signals yet, in a
+/// shell that first runs `commands`.
+child start_unprepared(const scratch_folder& folder,
+                       const std::string& commands = {}) {
   auto program = folder / "program";
   std::ofstream{program} << "#!/bin/bash\n"
                             "[[ $RANK == 0 ]] && echo started\n"
@@ -494,7 +496,7 @@ child start_unprepared(const scratch_folder& folder) {
   // A shell cannot trap what is ignored when it starts.
   return std::make_unique<child_process>(
       arguments{"/usr/bin/env", "--default-signal", "bash", "-euo", "pipefail",
-                "-c", ". \"$0\"; run_several 2 \"$@\"",
+                "-c", commands + ". \"$0\"; run_several 2 \"$@\"",
                 SYNCNORM_SCRIPTS "/processes.sh", program, nothing});
 }
 
@@ -510,4 +512,19 @@ TEST_CASE("scripts/train.sh: Ctrl-C ends all processes of a machine, also "
     CHECK(script->kill(number) == 128 + SIGTERM);
     CHECK_FALSE(contains(script->output(), "stayed"));
   }
+}
+
+TEST_CASE(
+    "scripts/train.sh: its status is the first process's, also where that "
+    "ends before the shell looks after it") {
+  scratch_folder folder;
+  // Looks until the process is gone.
+  auto script = start_unprepared(folder, R"(kill() {
+    builtin kill "$@" 2>/dev/null || return
+    while [[ $1 == -0 ]] && builtin kill -0 "$2" 2>/dev/null; do :; done
+    [[ $1 != -0 ]]
+  }
+  )");
+  REQUIRE(script->wait_for("started"));
+  CHECK(script->kill(SIGINT) == 128 + SIGTERM);
 }
