@@ -56,6 +56,7 @@ public:
       wait();
     auto result = std::move(*result_);
     result_.reset();
+    fetched_.fetch_add(1, std::memory_order_relaxed);
     state_.store(empty, std::memory_order_release);
     return result;
   }
@@ -63,6 +64,11 @@ public:
   /// Returns whether `get` would return at once.
   [[nodiscard]] bool is_ready() const noexcept {
     return state_.load(std::memory_order_acquire) == ready;
+  }
+
+  /// How many results `get` has returned.
+  [[nodiscard]] std::uint64_t fetched() const noexcept {
+    return fetched_.load(std::memory_order_relaxed);
   }
 
 private:
@@ -77,6 +83,7 @@ private:
   }
 
   std::atomic<std::uint32_t> state_ = empty;
+  std::atomic<std::uint64_t> fetched_ = 0;
   std::optional<caf::expected<T>> result_;
 };
 

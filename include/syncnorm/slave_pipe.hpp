@@ -76,22 +76,23 @@ public:
 
   /// Sends `message` into the next round and returns the future of the reply,
   /// which is the same object each time: get it before the next call.
+  /// A message that cannot be sent has a future of its own, which holds the
+  /// error: `invalid_argument` if the last reply has not been fetched, or for
+  /// an actor's pipe to a master on another node; `deadline_exceeded` if this
+  /// participant has left by its own timeout.
   future_result<Out>& run_slave_async(In message) {
     if (!link_)
       link_ = std::make_shared<detail::thread_link<Out>>();
+    if (auto reason = refusal())
+      return link_->refuse(std::move(reason));
+    link_->expect();
     auto slot = detail::make_reply_slot(link_->result, identifier());
-    auto& system = master_.home_system();
     if (!detail::is_distant(master_))
-      detail::send_and_lend(system, master_, run_slave_atom_v, next_tag(),
-                            std::move(message), std::move(slot));
-    else if (agent_)
+      detail::send_and_lend(master_.home_system(), master_, run_slave_atom_v,
+                            next_tag(), std::move(message), std::move(slot));
+    else
       detail::anon_send(agent_->actor(), run_slave_atom_v, next_tag(),
                         std::move(message), std::move(slot));
-    else
-      std::ignore = link_->result->put(
-          make_error(errc::invalid_argument,
-                     "slave_pipe: an actor's pipe to a master on another node "
-                     "has no future; use run_slave(self, message)"));
     return *link_->result;
   }
 
@@ -104,18 +105,30 @@ public:
   run_slave(In message, std::optional<caf::timespan> timeout = std::nullopt) {
     if (!agent_ && timeout)
       return no_timer();
+    if (auto reason = refusal())
+      return reason;
     std::ignore = run_slave_async(std::move(message));
     return await_reply(timeout);
   }
 
   /// Waits for the reply to what `run_slave_async` has sent, which may have
-  /// been another thread.
-  /// @param timeout as for `run_slave`. An actor's pipe answers
-  ///                `invalid_argument` also if nothing was sent.
+  /// been another thread. It is `invalid_argument` if there is no reply to wait
+  /// for, and `deadline_exceeded` at once if this participant has left.
+  /// @param timeout as for `run_slave`.
   caf::expected<Out>
   await_reply(std::optional<caf::timespan> timeout = std::nullopt) {
+    if (!agent_ && timeout)
+      return no_timer();
+    if (link_ && link_->why_left())
+      return link_->why_left();
+    if (!link_ || !link_->is_outstanding())
+      return make_error(errc::invalid_argument,
+                        about()
+                            + "await_reply waits for the reply to what "
+                              "run_slave_async has sent, and there is "
+                              "none outstanding");
     if (!agent_)
-      return timeout || !link_ ? no_timer() : link_->result->get();
+      return link_->result->get();
     return link_->wait(agent_->actor(), timeout.value_or(patience()));
   }
 
@@ -135,12 +148,34 @@ public:
   }
 
 private:
+  [[nodiscard]] std::string about() const {
+    return "slave_pipe of replica " + std::to_string(identifier()) + ": ";
+  }
+
   /// Nobody rings for who waits on an actor's pipe.
-  static caf::expected<Out> no_timer() {
+  [[nodiscard]] caf::error no_timer() const {
     return make_error(errc::invalid_argument,
-                      "slave_pipe: an actor's pipe waits for what "
-                      "run_slave_async has sent, and has no timeout; "
-                      "use run_slave(self, message), or a thread's pipe");
+                      about()
+                          + "an actor's pipe has no timeout; use "
+                            "run_slave(self, message), or a thread's pipe");
+  }
+
+  /// Why a thread's message cannot be sent, if so.
+  [[nodiscard]] caf::error refusal() const {
+    if (link_ && link_->why_left())
+      return link_->why_left();
+    if (link_ && link_->is_outstanding())
+      return make_error(errc::invalid_argument,
+                        about()
+                            + "the reply to the last message has not been "
+                              "fetched");
+    if (!agent_ && detail::is_distant(master_))
+      return make_error(errc::invalid_argument,
+                        about()
+                            + "an actor's pipe to a master on another node "
+                              "has no future; use run_slave(self, "
+                              "message)");
+    return {};
   }
 
   /// For an answer. The ticket may come from another node.

@@ -155,17 +155,23 @@ public:
 
   /// The first half of `run_master`: sends, and does not wait.
   void send_master(In message) {
+    link_->expect();
     detail::send_and_lend(*system_, handle_, run_master_atom_v,
                           std::move(message),
                           detail::make_reply_slot(link_->result, 0));
   }
 
-  /// The second half, which may be another thread's.
+  /// The second half, which may be another thread's. It is `invalid_argument`
+  /// if there is no reply to wait for.
   caf::expected<Out>
   await_reply(std::optional<caf::timespan> timeout = std::nullopt) {
+    if (!link_->is_outstanding())
+      return make_error(errc::invalid_argument,
+                        "sync_master: await_reply waits for the reply to what "
+                        "send_master has sent, and there is none outstanding");
     auto result = link_->wait(
         agent_.actor(), timeout.value_or(deadline_ + std::chrono::seconds{1}));
-    if (link_->has_left(result))
+    if (link_->why_left())
       leave();
     return result;
   }

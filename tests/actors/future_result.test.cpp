@@ -31,6 +31,7 @@ TEST_CASE_FIXTURE(
     CHECK(*pipe.get() == text);
     CHECK_FALSE(pipe.is_ready());
   }
+  CHECK(pipe.fetched() == 3);
 }
 
 TEST_CASE_FIXTURE(

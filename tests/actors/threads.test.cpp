@@ -178,6 +178,69 @@ TEST_CASE_FIXTURE(system_fixture,
 }
 
 TEST_CASE_FIXTURE(system_fixture,
+                  "who waits for a reply and has sent nothing is told so, and "
+                  "the next round runs") {
+  master_type master{system, {.layer = "bn1", .deadline = 1h}, add_up};
+  auto pipe = std::move(*master.register_slave(1));
+  caf::scoped_actor actor{system};
+  std::optional<pipe_type> actors;
+  register_slave(actor, master.handle(), 2)
+      .receive([&](slave_ticket& t) { actors.emplace(master.handle(), t); },
+               [](caf::error& e) { FAIL(describe(e)); });
+  for (int round = 0; round < 3; ++round) {
+    for (int i = 0; i < 2; ++i) {
+      std::string missing{"none outstanding"};
+      CHECK(outcome_of(master.await_reply())
+                .failed(errc::invalid_argument, {"sync_master", missing}));
+      CHECK(outcome_of(pipe.await_reply())
+                .failed(errc::invalid_argument, {"replica 1", missing}));
+      CHECK(outcome_of(actors->await_reply())
+                .failed(errc::invalid_argument, {"replica 2", missing}));
+    }
+    auto& one = pipe.run_slave_async(1);
+    std::ignore = actors->run_slave_async(10);
+    CHECK(outcome_of(master.run_master(100)).value == 111);
+    CHECK(outcome_of(actors->await_reply()).value == 111);
+    // A reply that was fetched from the future is no longer outstanding.
+    CHECK(outcome_of(one.get()).value == 111);
+  }
+}
+
+TEST_CASE_FIXTURE(system_fixture,
+                  "a thread that has left is told so whenever it waits or "
+                  "sends again") {
+  master_type master{system, {.layer = "bn1", .deadline = 1h}, add_up};
+  auto pipe = std::move(*master.register_slave(1));
+  std::ignore = pipe.run_slave_async(1);
+  for (int i = 0; i < 3; ++i)
+    CHECK(outcome_of(pipe.await_reply(50ms))
+              .failed(errc::deadline_exceeded, {"a thread waited"}));
+  CHECK(outcome_of(pipe.run_slave(1)).failed(errc::deadline_exceeded));
+  CHECK(outcome_of(pipe.run_slave_async(1).get())
+            .failed(errc::deadline_exceeded));
+}
+
+TEST_CASE_FIXTURE(system_fixture,
+                  "a second message before the reply to the first was fetched "
+                  "is refused, and the round runs without it") {
+  master_type master{system, {.layer = "bn1", .deadline = 1h}, add_up};
+  auto pipe = std::move(*master.register_slave(1));
+  for (int round = 0; round < 2; ++round) {
+    auto& future = pipe.run_slave_async(1);
+    for (int i = 0; i < 2; ++i) {
+      // Whether or not anybody looks at the error.
+      std::ignore = pipe.run_slave_async(10);
+      CHECK(outcome_of(pipe.run_slave_async(10).get())
+                .failed(errc::invalid_argument, {"replica 1", "fetched"}));
+      CHECK(outcome_of(pipe.run_slave(10)).failed(errc::invalid_argument));
+    }
+    CHECK(outcome_of(master.run_master(2)).value == 3);
+    CHECK(outcome_of(pipe.run_slave(10)).failed(errc::invalid_argument));
+    CHECK(outcome_of(future.get()).value == 3);
+  }
+}
+
+TEST_CASE_FIXTURE(system_fixture,
                   "a thread's own deadline ends its wait also where it was "
                   "ready to wait longer in the rounds before") {
   // Long beside what ctest allows.

@@ -7,9 +7,12 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <limits>
 #include <memory>
 #include <optional>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 namespace syncnorm::detail {
@@ -26,7 +29,31 @@ public:
   std::shared_ptr<future_result<Out>> result =
       std::make_shared<future_result<Out>>();
 
-  /// Waits for the result, for `timeout` at most.
+  /// Call before a message is sent: it will be answered by a result.
+  void expect() noexcept {
+    due_ = result->fetched() + 1;
+  }
+
+  /// Whether the result of the last message has not been fetched.
+  [[nodiscard]] bool is_outstanding() const noexcept {
+    return result->fetched() < due_;
+  }
+
+  /// Why the thread has left, once `wait` has returned it.
+  [[nodiscard]] const caf::error& why_left() const noexcept {
+    return why_left_;
+  }
+
+  /// The future of the reply to a message that is not sent.
+  future_result<Out>& refuse(caf::error reason) {
+    if (refused_.is_ready())
+      std::ignore = refused_.get();
+    std::ignore = refused_.put(std::move(reason));
+    return refused_;
+  }
+
+  /// Waits for the result, for `timeout` at most. Once the thread has left,
+  /// nobody would end its wait.
   /// @param agent the actor that calls `remaining` on `check_deadline_atom`.
   caf::expected<Out> wait(const caf::actor& agent, caf::timespan timeout) {
     auto expires = ticks(clock::now() + std::min(timeout, max_deadline));
@@ -39,6 +66,8 @@ public:
     }
     auto x = result->get();
     expires_.store(0);
+    if (left_.load() && !x && x.error() == errc::deadline_exceeded)
+      why_left_ = x.error();
     return x;
   }
 
@@ -74,11 +103,6 @@ public:
     return false;
   }
 
-  /// Whether `x`, which `wait` has returned, is the reason given to `leave`.
-  [[nodiscard]] bool has_left(const caf::expected<Out>& x) const {
-    return left_.load() && !x && x.error() == errc::deadline_exceeded;
-  }
-
 private:
   static constexpr auto never = std::numeric_limits<clock::rep>::max();
 
@@ -90,6 +114,11 @@ private:
   /// When a timer rings, or will, once the agent has read what it was sent.
   std::atomic<clock::rep> rings_ = never;
   std::atomic<bool> left_ = false;
+  /// The thread's: how many results it has fetched when the one is that it
+  /// waits for.
+  std::uint64_t due_ = 0;
+  caf::error why_left_;
+  future_result<Out> refused_;
   /// The agent's: when its timers ring, the next one last. A new one rings
   /// before all others.
   std::vector<clock::rep> timers_;
