@@ -164,7 +164,7 @@ batch_norm_message batch_norm_participant::to_host(batch_norm_message message) {
 
 void batch_norm_participant::give_up(std::string why) {
   if (auto* slave = std::get_if<pipe>(&role_))
-    slave->give_up(std::move(why));
+    std::ignore = slave->give_up(std::move(why));
   else if (auto* master = std::get_if<owner>(&role_))
     (*master)->give_up(std::move(why));
 }

@@ -141,10 +141,16 @@ public:
   }
 
   /// The same for a thread.
-  void give_up(std::string why) {
-    if (agent_)
-      detail::anon_send(agent_->actor(), give_up_atom_v, next_tag(),
-                        std::move(why));
+  /// @returns no error, or `invalid_argument` for an actor's pipe, which tells
+  ///          nobody: the master takes it from the actor only.
+  [[nodiscard]] caf::error give_up(std::string why) {
+    if (!agent_)
+      return make_error(errc::invalid_argument,
+                        about()
+                            + "an actor's pipe gives up by give_up(self, why)");
+    detail::anon_send(agent_->actor(), give_up_atom_v, next_tag(),
+                      std::move(why));
+    return {};
   }
 
 private:

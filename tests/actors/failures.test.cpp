@@ -305,13 +305,14 @@ TEST_CASE_FIXTURE(system_fixture,
 }
 
 TEST_CASE_FIXTURE(system_fixture,
-                  "an actor's pipe, which has no timer, refuses a timeout, and "
-                  "to wait for nothing") {
+                  "an actor's pipe, which has no timer, refuses a timeout, to "
+                  "wait for nothing, and to give up for nobody") {
   adder c{system, bn2(), add_up};
   auto pipe = c.pipe(1);
   CHECK(outcome_of(pipe.run_slave(1, 1ms)).failed(errc::invalid_argument));
   CHECK(outcome_of(pipe.await_reply()).failed(errc::invalid_argument));
   CHECK(outcome_of(pipe.await_reply(1ms)).failed(errc::invalid_argument));
+  CHECK(code_of(pipe.give_up("no memory")) == errc::invalid_argument);
   // Nothing was sent: the round is still its first.
   check_round(c, pipe);
 }

@@ -150,7 +150,7 @@ TEST_CASE_FIXTURE(system_fixture,
                   "a thread that gives up tells the others why") {
   master_type master{system, {.layer = "bn1"}, add_up};
   auto pipe = std::move(*master.register_slave(1));
-  pipe.give_up("out of memory");
+  CHECK(pipe.give_up("out of memory") == caf::none);
   CHECK(outcome_of(master.run_master(1))
             .failed(errc::participant_failed, {"replica 1", "out of memory"}));
 }

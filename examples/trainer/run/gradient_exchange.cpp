@@ -172,7 +172,7 @@ void gradient_exchange::give_up(const std::string& why) {
     if (auto* owned = std::get_if<0>(&way))
       owned->reset();
     else
-      std::get<1>(way)->give_up(why);
+      std::ignore = std::get<1>(way)->give_up(why);
 }
 
 } // namespace syncnorm::train
