@@ -95,7 +95,15 @@ batch_norm_reply batch_norm_participant::run(batch_norm_message message) {
   return end();
 }
 
+void batch_norm_participant::require_part() const {
+  if (!master_ && !std::holds_alternative<alone>(role_))
+    throw error{errc::invalid_argument,
+                fmt::format("batch_norm_participant: copy {} was moved from",
+                            copy_id_)};
+}
+
 void batch_norm_participant::begin(batch_norm_message message) {
+  require_part();
   if (outstanding_)
     throw error{errc::invalid_argument,
                 fmt::format("batch_norm_participant: copy {} begins a round "
@@ -109,6 +117,7 @@ void batch_norm_participant::begin(batch_norm_message message) {
 }
 
 batch_norm_reply batch_norm_participant::end() {
+  require_part();
   if (!outstanding_)
     throw error{errc::invalid_argument,
                 fmt::format("batch_norm_participant: copy {} ends a round that "
@@ -165,7 +174,7 @@ batch_norm_message batch_norm_participant::to_host(batch_norm_message message) {
 void batch_norm_participant::give_up(std::string why) {
   if (auto* slave = std::get_if<pipe>(&role_))
     std::ignore = slave->give_up(std::move(why));
-  else if (auto* master = std::get_if<owner>(&role_))
+  else if (auto* master = std::get_if<owner>(&role_); master && *master)
     (*master)->give_up(std::move(why));
 }
 

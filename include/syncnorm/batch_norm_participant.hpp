@@ -53,7 +53,9 @@ public:
                                           callback_context& context,
                                           std::int64_t copy_id);
 
-  /// Takes over the part; the other has none any more.
+  /// Takes over the part; the other has none any more. Unless it is the only
+  /// copy, its `run`, `begin` and `end` throw `invalid_argument`, and its
+  /// `give_up` does nothing.
   batch_norm_participant(batch_norm_participant&&) noexcept;
   /// As the constructor; the former part is left.
   batch_norm_participant& operator=(batch_norm_participant&&) noexcept;
@@ -99,6 +101,8 @@ public:
   [[nodiscard]] const batch_norm_master_actor& master() const noexcept;
 
 private:
+  /// @throws error `invalid_argument` if it was moved from.
+  void require_part() const;
   void send(batch_norm_message message);
   batch_norm_reply receive();
   [[nodiscard]] batch_norm_message to_host(batch_norm_message message);

@@ -28,7 +28,9 @@ namespace syncnorm {
 /// An ordinary thread gets one from `sync_master::register_slave` or
 /// `register_slave_thread`; letting go of that one is leaving: a round that
 /// waits for it fails with `participant_down`. After an error a pipe is of no
-/// more use: register again.
+/// more use: register again. One that was moved from, or made with a null
+/// master, answers `invalid_argument`; to an actor, it is CAF's own
+/// (`caf::sec::invalid_argument`).
 ///
 /// One thread or actor uses a pipe at a time.
 template <class In, class Out>
@@ -103,10 +105,10 @@ public:
   ///                actor's answers `invalid_argument`, and sends nothing.
   caf::expected<Out>
   run_slave(In message, std::optional<caf::timespan> timeout = std::nullopt) {
-    if (!agent_ && timeout)
-      return no_timer();
     if (auto reason = refusal())
       return reason;
+    if (!agent_ && timeout)
+      return no_timer();
     std::ignore = run_slave_async(std::move(message));
     return await_reply(timeout);
   }
@@ -117,6 +119,8 @@ public:
   /// @param timeout as for `run_slave`.
   caf::expected<Out>
   await_reply(std::optional<caf::timespan> timeout = std::nullopt) {
+    if (!master_)
+      return no_master();
     if (!agent_ && timeout)
       return no_timer();
     if (link_ && link_->why_left())
@@ -144,6 +148,8 @@ public:
   /// @returns no error, or `invalid_argument` for an actor's pipe, which tells
   ///          nobody: the master takes it from the actor only.
   [[nodiscard]] caf::error give_up(std::string why) {
+    if (!master_)
+      return no_master();
     if (!agent_)
       return make_error(errc::invalid_argument,
                         about()
@@ -158,6 +164,13 @@ private:
     return "slave_pipe of replica " + std::to_string(identifier()) + ": ";
   }
 
+  [[nodiscard]] caf::error no_master() const {
+    return make_error(errc::invalid_argument,
+                      about()
+                          + "it has no master: it was moved from, or made with "
+                            "a null one");
+  }
+
   /// Nobody rings for who waits on an actor's pipe.
   [[nodiscard]] caf::error no_timer() const {
     return make_error(errc::invalid_argument,
@@ -168,6 +181,8 @@ private:
 
   /// Why a thread's message cannot be sent, if so.
   [[nodiscard]] caf::error refusal() const {
+    if (!master_)
+      return no_master();
     if (link_ && link_->why_left())
       return link_->why_left();
     if (link_ && link_->is_outstanding())

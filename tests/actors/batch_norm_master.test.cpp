@@ -307,6 +307,26 @@ TEST_CASE_FIXTURE(layer_fixture, "a participant that is the only one sends no "
   CHECK(!alone.master());
 }
 
+TEST_CASE_FIXTURE(layer_fixture, "a participant that was moved from has no "
+                                 "part, in the middle of a round too") {
+  batch_norm_participant owner{system, {.layer = "bn"}, 2};
+  batch_norm_participant slave{system, owner.master(), 1};
+  slave.begin(forward(1, {2, 0}));
+  owner.begin(forward(1, {2, 0}));
+  auto here = std::move(owner);
+  auto there = std::move(slave);
+  for (auto* gone : {&owner, &slave}) {
+    gone->give_up("nobody hears it");
+    CHECK(outcome_of([&] {
+            gone->begin(forward(1, {2, 0}));
+          }).first
+          == errc::invalid_argument);
+    CHECK(outcome_of([&] { gone->end(); }).first == errc::invalid_argument);
+  }
+  CHECK(here.end().count == 2);
+  CHECK(there.end().count == 2);
+}
+
 TEST_CASE_FIXTURE(layer_fixture, "one copy cannot register twice") {
   batch_norm_participant owner{system, {.layer = "bn"}, 3};
   batch_norm_participant first{system, owner.master(), 1};

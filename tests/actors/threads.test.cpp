@@ -241,6 +241,26 @@ TEST_CASE_FIXTURE(system_fixture,
 }
 
 TEST_CASE_FIXTURE(system_fixture,
+                  "a pipe that was moved from, or made with a null master, "
+                  "says that it has none") {
+  master_type master{system, {.layer = "bn1", .deadline = 1h}, add_up};
+  auto from = std::move(*master.register_slave(1));
+  auto pipe = std::move(from);
+  pipe_type null{pipe_type::master_type{}, slave_ticket{}};
+  for (auto* gone : {&from, &null}) {
+    CHECK(outcome_of(gone->run_slave(10))
+              .failed(errc::invalid_argument, {"no master"}));
+    CHECK(outcome_of(gone->run_slave_async(10).get())
+              .failed(errc::invalid_argument));
+    CHECK(outcome_of(gone->await_reply()).failed(errc::invalid_argument));
+    CHECK(code_of(gone->give_up("tired")) == errc::invalid_argument);
+  }
+  std::ignore = pipe.run_slave_async(1);
+  CHECK(outcome_of(master.run_master(2)).value == 3);
+  CHECK(outcome_of(pipe.await_reply()).value == 3);
+}
+
+TEST_CASE_FIXTURE(system_fixture,
                   "a thread's own deadline ends its wait also where it was "
                   "ready to wait longer in the rounds before") {
   // Long beside what ctest allows.
