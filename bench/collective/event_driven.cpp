@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <tuple>
 #include <vector>
 
 namespace syncnorm::bench {
@@ -179,7 +180,7 @@ public:
       auto registered = std::make_shared<future_result<bool>>();
       participants_.push_back(system.spawn<participant>(
           master_, i, payload, payload, detail::make_reply_slot(registered)));
-      registered->get();
+      std::ignore = registered->get();
     }
   }
 
@@ -212,7 +213,7 @@ public:
       participants_.push_back(system.spawn<participant>(
           relays_.at(i), i, make_payload(channels), expected,
           detail::make_reply_slot(registered)));
-      registered->get();
+      std::ignore = registered->get();
     }
   }
 

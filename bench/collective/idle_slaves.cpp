@@ -6,6 +6,7 @@
 #include <malloc.h>
 
 #include <memory>
+#include <tuple>
 #include <vector>
 
 namespace syncnorm::bench {
@@ -60,7 +61,7 @@ double bytes_per_idle_slave(caf::actor_system& system, int slaves, int fan_in) {
     auto ready = std::make_shared<future_result<bool>>();
     actors.push_back(system.spawn<idle_slave>(relays.at(i), i,
                                               detail::make_reply_slot(ready)));
-    ready->get();
+    std::ignore = ready->get();
   }
   auto after = bytes_in_use();
   for (const auto& x : actors)

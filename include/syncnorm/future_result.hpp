@@ -51,7 +51,7 @@ public:
 
   /// Waits until somebody puts, and returns that. Whoever holds the other end
   /// owes a result by its own deadline; see `future_writer`.
-  caf::expected<T> get() {
+  [[nodiscard]] caf::expected<T> get() {
     if (!detail::spin_until(state_, ready))
       wait();
     auto result = std::move(*result_);

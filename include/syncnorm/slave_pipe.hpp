@@ -103,7 +103,7 @@ public:
   ///                deadline. Past it the result is `deadline_exceeded`, and
   ///                this participant has left. For a thread's pipe only: an
   ///                actor's answers `invalid_argument`, and sends nothing.
-  caf::expected<Out>
+  [[nodiscard]] caf::expected<Out>
   run_slave(In message, std::optional<caf::timespan> timeout = std::nullopt) {
     if (auto reason = refusal())
       return reason;
@@ -117,7 +117,7 @@ public:
   /// been another thread. It is `invalid_argument` if there is no reply to wait
   /// for, and `deadline_exceeded` at once if this participant has left.
   /// @param timeout as for `run_slave`.
-  caf::expected<Out>
+  [[nodiscard]] caf::expected<Out>
   await_reply(std::optional<caf::timespan> timeout = std::nullopt) {
     if (!master_)
       return no_master();
@@ -221,7 +221,7 @@ private:
 /// node, and waits for the answer.
 /// @throws nothing; the errors of `register_slave_atom` are returned.
 template <class In, class Out>
-caf::expected<slave_pipe<In, Out>> register_slave_thread(
+[[nodiscard]] caf::expected<slave_pipe<In, Out>> register_slave_thread(
     caf::actor_system& system,
     const std::type_identity_t<sync_master_actor<In, Out>>& master,
     std::int64_t identifier) {

@@ -23,9 +23,9 @@ namespace syncnorm {
 /// @throws error `invalid_argument` for an empty callback or options that
 ///         `resolve` refuses.
 template <class In, class Out>
-sync_master_actor<In, Out> spawn_sync_master(caf::actor_system& system,
-                                             sync_options options,
-                                             sync_callback<In, Out> callback) {
+[[nodiscard]] sync_master_actor<In, Out>
+spawn_sync_master(caf::actor_system& system, sync_options options,
+                  sync_callback<In, Out> callback) {
   using impl = detail::sync_master_impl<In, Out>;
   options = resolve(std::move(options), system.config());
   if (!callback)
@@ -39,7 +39,7 @@ sync_master_actor<In, Out> spawn_sync_master(caf::actor_system& system,
 /// `spawn_sync_relay`.
 /// @throws error as above, for an empty function of `reduction`.
 template <class In, class Out>
-sync_master_actor<In, Out>
+[[nodiscard]] sync_master_actor<In, Out>
 spawn_sync_master(caf::actor_system& system, sync_options options,
                   sync_reduction<In, Out> reduction) {
   using impl = detail::sync_master_impl<In, Out>;
@@ -53,13 +53,13 @@ spawn_sync_master(caf::actor_system& system, sync_options options,
 
 /// Registers the actor `self`, a pointer or a `caf::scoped_actor`, as a slave
 /// of `master`: `.then` gets a `slave_ticket`, of which to make a `slave_pipe`.
-/// @param patience how long a master on another node may take; then it is CAF's
-///                 `request_timeout`. One that has exited, or whose node is
-///                 lost, is `master_down`.
+/// @param timeout how long a master on another node may take; then it is CAF's
+///                `request_timeout`. One that has exited, or whose node is
+///                lost, is `master_down`.
 template <class Self, class Master>
 auto register_slave(Self&& self, const Master& master, std::int64_t identifier,
-                    caf::timespan patience = detail::registration_time) {
-  return detail::request_master(self, patience, master, identifier,
+                    caf::timespan timeout = detail::registration_time) {
+  return detail::request_master(self, timeout, master, identifier,
                                 register_slave_atom_v, identifier);
 }
 
@@ -68,7 +68,7 @@ namespace detail {
 /// How long an owner waits for a master on another node: a second more than the
 /// deadline that its own node's configuration sets.
 template <class Master>
-caf::timespan owner_patience(const Master& master) {
+caf::timespan owner_timeout(const Master& master) {
   if (!is_distant(master))
     return {};
   auto here = resolve(sync_options{}, master.home_system().config());
@@ -79,25 +79,25 @@ caf::timespan owner_patience(const Master& master) {
 
 /// Sends the master's own message of the next round from the actor `self`:
 /// `.then` gets the reply for identifier 0.
-/// @param patience how long a master on another node may take; then it is CAF's
-///                 `request_timeout`. One that has exited, or whose node is
-///                 lost, is `master_down`. Left out, a second more than the
-///                 deadline of this node's configuration; a master with a
-///                 longer one needs more.
+/// @param timeout how long a master on another node may take; then it is CAF's
+///                `request_timeout`. One that has exited, or whose node is
+///                lost, is `master_down`. Left out, a second more than the
+///                deadline of this node's configuration; a master with a
+///                longer one needs more.
 template <class Self, class Master, class In>
 auto run_master(Self&& self, const Master& master, In message,
-                std::optional<caf::timespan> patience = std::nullopt) {
+                std::optional<caf::timespan> timeout = std::nullopt) {
   return detail::request_master(
-      self, patience ? *patience : detail::owner_patience(master), master, 0,
+      self, timeout ? *timeout : detail::owner_timeout(master), master, 0,
       run_master_atom_v, std::move(message));
 }
 
 /// Asks `master` what it has counted: `.then` gets `sync_metrics`.
-/// @param patience as for `register_slave`.
+/// @param timeout as for `register_slave`.
 template <class Self, class Master>
 auto read_metrics(Self&& self, const Master& master,
-                  caf::timespan patience = detail::registration_time) {
-  return detail::request_master(self, patience, master, detail::no_replica,
+                  caf::timespan timeout = detail::registration_time) {
+  return detail::request_master(self, timeout, master, detail::no_replica,
                                 get_metrics_atom_v);
 }
 
@@ -139,7 +139,8 @@ public:
   /// and pipes of the old one get `stale`; one with an identifier that cannot
   /// be is refused and begins none.
   /// @param identifier 1 or more, each once a generation.
-  caf::expected<pipe_type> register_slave(std::int64_t identifier) {
+  [[nodiscard]] caf::expected<pipe_type>
+  register_slave(std::int64_t identifier) {
     return register_slave_thread<In, Out>(*system_, handle_, identifier);
   }
 
@@ -147,7 +148,7 @@ public:
   /// @param timeout as for `slave_pipe::run_slave`. Past it the owner has left
   ///                the round, as by `give_up`; the next generation has it
   ///                again.
-  caf::expected<Out>
+  [[nodiscard]] caf::expected<Out>
   run_master(In message, std::optional<caf::timespan> timeout = std::nullopt) {
     send_master(std::move(message));
     return await_reply(timeout);
@@ -163,7 +164,7 @@ public:
 
   /// The second half, which may be another thread's. It is `invalid_argument`
   /// if there is no reply to wait for.
-  caf::expected<Out>
+  [[nodiscard]] caf::expected<Out>
   await_reply(std::optional<caf::timespan> timeout = std::nullopt) {
     if (!link_->is_outstanding())
       return make_error(errc::invalid_argument,

@@ -51,7 +51,7 @@ struct replica_range {
 ///         parent, or a range that is empty, does not begin with 1 or more, or
 ///         goes beyond 2^63 - 2.
 template <class In, class Out>
-sync_master_actor<In, Out>
+[[nodiscard]] sync_master_actor<In, Out>
 spawn_sync_relay(caf::actor_system& system,
                  const std::type_identity_t<sync_master_actor<In, Out>>& parent,
                  std::string layer, replica_range range,

@@ -409,7 +409,7 @@ TEST_CASE_FIXTURE(layer_fixture, "the results are the same bits in every run, "
     run_all(count, [&](std::size_t i) {
       auto r = who[i];
       if (i != 0)
-        go[i].get();
+        std::ignore = go[i].get();
       if (i + 1 < count)
         std::ignore = go[i + 1].put(true);
       auto tape = copies[r]->forward(p.x[r].view(), p.y[r].view());

@@ -560,7 +560,7 @@ TEST_CASE_FIXTURE(two_systems,
   auto remote = hasty.middleman().remote_actor("127.0.0.1", *port);
   REQUIRE(remote);
   auto master = caf::actor_cast<master_type>(*remote);
-  CHECK(detail::owner_patience(master)
+  CHECK(detail::owner_timeout(master)
         == caf::timespan{1} + std::chrono::seconds{1});
   caf::scoped_actor self{hasty};
   run_master(self, master, block{1})

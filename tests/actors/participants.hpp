@@ -99,7 +99,7 @@ run_participants(caf::actor_system& system, rounds_actor::master_type master,
     done.push_back(std::make_shared<future_result<rounds_seen>>());
     actors.push_back(system.spawn<rounds_actor>(master, i, rounds, message,
                                                 right, ready, done.back()));
-    ready->get();
+    std::ignore = ready->get();
   }
   for (auto& x : actors)
     detail::anon_send(x, go_atom_v);

@@ -140,8 +140,8 @@ TEST_CASE_FIXTURE(system_fixture,
   auto code_of_spawn = [this](sync_options options,
                               sync_callback<double, double> callback) {
     try {
-      spawn_sync_master<double, double>(system, std::move(options),
-                                        std::move(callback));
+      std::ignore = spawn_sync_master<double, double>(
+          system, std::move(options), std::move(callback));
     } catch (const error& x) {
       return std::string{x.what()};
     }

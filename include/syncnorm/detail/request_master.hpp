@@ -14,9 +14,9 @@ inline constexpr caf::timespan registration_time = std::chrono::minutes{1};
 /// Asks a master for the replica of that identifier, which owes an answer by
 /// its own deadline. One that has exited cannot, or whose node is lost: then it
 /// is `master_down`. Of one on another node it is CAF's `request_timeout` once
-/// `patience` is over.
+/// `timeout` is over.
 template <class Self, class Master, class... Ts>
-auto request_master(Self&& self, caf::timespan patience, const Master& master,
+auto request_master(Self&& self, caf::timespan timeout, const Master& master,
                     std::int64_t identifier, Ts&&... xs) {
   auto before = answer_if_lost(self, master, identifier);
   if (!is_distant(master))
@@ -24,7 +24,7 @@ auto request_master(Self&& self, caf::timespan patience, const Master& master,
   // Of those who only ask, several requests may be under way.
   if (before && identifier != no_replica)
     end_timer(self, *before);
-  return request_within(self, patience, master, std::forward<Ts>(xs)...);
+  return request_within(self, timeout, master, std::forward<Ts>(xs)...);
 }
 
 } // namespace syncnorm::detail
