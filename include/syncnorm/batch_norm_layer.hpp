@@ -28,6 +28,9 @@ namespace syncnorm {
 ///
 /// One thread uses a layer at a time. After an error in a round, release all
 /// copies and run the callbacks again. A pass that failed has changed nothing.
+///
+/// Threads: waits for actors; not to be called from one of CAF's workers (it
+/// may wait for ever), but from a detached actor or a thread of your own.
 class batch_norm_layer final : public replicable {
 public:
   /// @param system runs the layer's actors; must outlive the layer.

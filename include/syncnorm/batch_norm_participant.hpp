@@ -22,6 +22,9 @@ namespace syncnorm {
 /// One thread uses it at a time. Every participant must take part in the same
 /// rounds in the same order. After an error all of a layer's participants are
 /// of no more use: make new ones, copy 0's first.
+///
+/// Threads: waits for actors; not to be called from one of CAF's workers (it
+/// may wait for ever), but from a detached actor or a thread of your own.
 class batch_norm_participant {
 public:
   /// Copy 0's: spawns the layer's master.
@@ -71,7 +74,8 @@ public:
   batch_norm_reply run(batch_norm_message message);
 
   /// The first half of `run`: sends, and waits for nobody but a device whose
-  /// values must go through the host.
+  /// values must go through the host. If its message is the round's last, the
+  /// merge of all may run in this call.
   /// @throws error `invalid_argument` if a reply is outstanding; as `run`.
   void begin(batch_norm_message message);
 

@@ -18,8 +18,8 @@ namespace syncnorm {
 /// delivered once; after `get` it can carry the next.
 ///
 /// No lock: three states in one `std::atomic`, its `wait` and its `notify_one`.
-/// One thread may get. Any thread may put; of two that put before a `get` one
-/// is told so.
+/// One thread may get. Any thread may put; if two put before a `get`, the
+/// second gets an error.
 template <class T>
 class future_result {
 public:

@@ -32,7 +32,8 @@ namespace syncnorm {
 /// master, answers `invalid_argument`; to an actor, it is CAF's own
 /// (`caf::sec::invalid_argument`).
 ///
-/// One thread or actor uses a pipe at a time.
+/// One thread or actor uses a pipe at a time. The actor system must outlive a
+/// thread's pipe, or the system's destructor waits for ever.
 template <class In, class Out>
 class slave_pipe {
 public:
@@ -77,7 +78,10 @@ public:
   }
 
   /// Sends `message` into the next round and returns the future of the reply,
-  /// which is the same object each time: get it before the next call.
+  /// which is the same object each time: get it before the next call. It waits
+  /// for nobody, but if its message is the round's last, the callback may run
+  /// in this call; see `sync_callback`.
+  ///
   /// A message that cannot be sent has a future of its own, which holds the
   /// error: `invalid_argument` if the last reply has not been fetched, or for
   /// an actor's pipe to a master on another node; `deadline_exceeded` if this
@@ -99,10 +103,13 @@ public:
   }
 
   /// Sends `message` into the next round and waits for the reply.
-  /// @param timeout how long; left out, a second more than the round's own
-  ///                deadline. Past it the result is `deadline_exceeded`, and
-  ///                this participant has left. For a thread's pipe only: an
-  ///                actor's answers `invalid_argument`, and sends nothing.
+  /// @param timeout how long it waits once the message is sent, which takes as
+  ///                long as the callback if that runs here (see
+  ///                `run_slave_async`); left out, a second more than the
+  ///                round's own deadline. Past it the result is
+  ///                `deadline_exceeded`, and this participant has left. For a
+  ///                thread's pipe only: an actor's answers `invalid_argument`,
+  ///                and sends nothing.
   [[nodiscard]] caf::expected<Out>
   run_slave(In message, std::optional<caf::timespan> timeout = std::nullopt) {
     if (auto reason = refusal())
@@ -219,7 +226,13 @@ private:
 
 /// Registers an ordinary thread as a slave of `master`, here or on another
 /// node, and waits for the answer.
-/// @throws nothing; the errors of `register_slave_atom` are returned.
+/// @param system must outlive the pipe, or the system's destructor waits for
+///               ever.
+/// @throws nothing; the errors of `register_slave_atom` are returned. A master
+///         that does not answer is `master_down` after one minute.
+///
+/// Threads: waits for actors; not to be called from one of CAF's workers (it
+/// may wait for ever), but from a detached actor or a thread of your own.
 template <class In, class Out>
 [[nodiscard]] caf::expected<slave_pipe<In, Out>> register_slave_thread(
     caf::actor_system& system,

@@ -103,6 +103,9 @@ auto read_metrics(Self&& self, const Master& master,
 
 /// A master for threads: spawns the actor, leads its rounds, and ends it when
 /// it goes. Those who are actors take part through `handle`.
+///
+/// Threads: waits for actors; not to be called from one of CAF's workers (it
+/// may wait for ever), but from a detached actor or a thread of your own.
 template <class In, class Out>
 class sync_master {
 public:
@@ -111,6 +114,8 @@ public:
   /// What its slaves have.
   using pipe_type = slave_pipe<In, Out>;
 
+  /// @param system must outlive this object and its pipes, or the system's
+  ///               destructor waits for ever.
   /// @param callback a `sync_callback` or a `sync_reduction`.
   /// @throws error as `spawn_sync_master`.
   template <class Callback>
@@ -136,8 +141,8 @@ public:
 
   /// Registers a slave that is a thread. After a round has run or failed the
   /// first registration begins a new generation, in which all register again,
-  /// and pipes of the old one get `stale`; one with an identifier that cannot
-  /// be is refused and begins none.
+  /// and pipes of the old one get `stale`; a registration with an invalid
+  /// identifier is refused and begins no generation.
   /// @param identifier 1 or more, each once a generation.
   [[nodiscard]] caf::expected<pipe_type>
   register_slave(std::int64_t identifier) {
@@ -154,7 +159,10 @@ public:
     return await_reply(timeout);
   }
 
-  /// The first half of `run_master`: sends, and does not wait.
+  /// The first half of `run_master`: sends. It waits for nobody, but if its
+  /// message is the round's last, the callback may run in this call; see
+  /// `sync_callback`. Take the reply before the next call: two messages in one
+  /// round fail it with `duplicate_message`.
   void send_master(In message) {
     link_->expect();
     detail::send_and_lend(*system_, handle_, run_master_atom_v,
@@ -183,7 +191,9 @@ public:
     detail::anon_send(handle_, give_up_atom_v, round_tag{}, std::move(why));
   }
 
-  /// Number of registered slaves.
+  /// Number of registered slaves. It is 0 also if the master is down, which
+  /// `read_metrics` reports as an error. It waits without a deadline: as long
+  /// as a callback runs.
   [[nodiscard]] std::uint64_t nr_slaves() const {
     std::uint64_t result = 0;
     caf::scoped_actor self{*system_};

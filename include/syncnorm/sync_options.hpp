@@ -25,10 +25,14 @@ struct identified {
 
 /// What a master does with a round's messages: they come in as the master's
 /// first, then the slaves' in the order of their identifiers; out comes one
-/// reply for each identifier, in any order. It may move from the messages. It
-/// runs in the master actor; what it throws becomes the error of every
-/// participant: a `syncnorm::error` with its own code and its text behind layer
-/// and round, anything else `callback_failed`.
+/// reply for each identifier, in any order. It may move from the messages. What
+/// it throws becomes the error of every participant: a `syncnorm::error` with
+/// its own code and its text behind layer and round, anything else
+/// `callback_failed`.
+///
+/// Threads: a master calls it once a round, never twice at a time. It may run
+/// on the thread that sends the last message: that call then takes as long as
+/// the callback, whatever its timeout.
 template <class In, class Out>
 using sync_callback = std::function<std::vector<identified<Out>>(
     std::span<identified<In>> messages)>;
