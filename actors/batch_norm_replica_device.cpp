@@ -1,6 +1,9 @@
 // The state of a replica on a device, seen from the host.
 
 #include "syncnorm/batch_norm_replica.hpp"
+#include "syncnorm/error.hpp"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
@@ -9,6 +12,44 @@
 namespace syncnorm {
 
 using detail::device_share;
+
+namespace {
+
+using named_arrays = std::vector<named_array>;
+
+/// Elements of the array of that name, 0 if there is none.
+std::size_t size_in(const named_arrays& arrays, const std::string& name) {
+  for (const auto& x : arrays)
+    if (x.name == name)
+      return std::visit([](auto values) { return values.size(); }, x.values);
+  return 0;
+}
+
+void require_same_arrays(const std::string& layer, const named_arrays& mine,
+                         const named_arrays& theirs, const char* suffix) {
+  for (const auto* arrays : {&mine, &theirs})
+    for (const auto& x : *arrays) {
+      auto expected = size_in(mine, x.name);
+      auto got = size_in(theirs, x.name);
+      if (expected != got)
+        throw error{errc::shape_mismatch,
+                    fmt::format("layer {}: assign_state: {}{}: expected {} "
+                                "elements, got {}",
+                                layer, x.name, suffix, expected, got)};
+    }
+}
+
+void copy_values(const named_arrays& from, const named_arrays& to) {
+  for (std::size_t i = 0; i < to.size(); ++i)
+    std::visit(
+        [](auto x, auto y) {
+          for (std::size_t j = 0; j < y.size(); ++j)
+            y[j] = static_cast<typename decltype(y)::value_type>(x[j]);
+        },
+        from[i].values, to[i].values);
+}
+
+} // namespace
 
 /// Where a named array lies.
 struct batch_norm_replica::device_place {
@@ -75,18 +116,15 @@ void batch_norm_replica::bring_to_host() {
 
 void batch_norm_replica::assign_state(const batch_norm_replica& other) {
   auto source = other;
-  auto copy = [](const std::vector<named_array>& from,
-                 const std::vector<named_array>& to) {
-    for (std::size_t i = 0; i < to.size(); ++i)
-      std::visit(
-          [](auto x, auto y) {
-            for (std::size_t j = 0; j < y.size(); ++j)
-              y[j] = static_cast<typename decltype(y)::value_type>(x[j]);
-          },
-          from[i].values, to[i].values);
-  };
-  copy(source.state(), state());
-  copy(source.gradients(), gradients());
+  auto their_state = source.state();
+  auto their_gradients = source.gradients();
+  auto my_state = state();
+  auto my_gradients = gradients();
+  require_same_arrays(options_.name, my_state, their_state, "");
+  require_same_arrays(options_.name, my_gradients, their_gradients, ".grad");
+  // Equal names stand in equal order.
+  copy_values(their_state, my_state);
+  copy_values(their_gradients, my_gradients);
   training_ = other.training_;
 }
 

@@ -112,8 +112,10 @@ public:
   /// Sets the gradients of weight and bias to 0.
   void zero_gradients();
 
-  /// Takes over state, gradients and training flag of a replica of the same
-  /// shape, on any device, as by `state` of a copy of it.
+  /// Takes over state, gradients and training flag of a replica with the same
+  /// arrays, on any device, as by `state` of a copy of it.
+  /// @throws error `shape_mismatch` if an array of one is not in the other, or
+  ///         of another size there; nothing is written then; as `state`.
   void assign_state(const batch_norm_replica& other);
 
   /// Batches that the running statistics have seen.

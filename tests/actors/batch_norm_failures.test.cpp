@@ -285,6 +285,53 @@ TEST_CASE_FIXTURE(layer_fixture, "the tape of another layer's forward pass, of "
 }
 
 TEST_CASE(
+    "a replica takes over the state of one with the same arrays only, and "
+    "else stays as it is") {
+  auto refused = [](auto change) {
+    auto theirs = make_options();
+    change(theirs);
+    batch_norm_replica other{theirs};
+    other.train(false);
+    batch_norm_replica mine{make_options()};
+    write(mine.state(), "weight", {3, 4});
+    write(mine.gradients(), "bias", {5, 6});
+    auto got = outcome_of([&] { mine.assign_state(other); });
+    CHECK(got.first == errc::shape_mismatch);
+    CHECK(read(mine.state(), "weight") == std::vector<double>{3, 4});
+    CHECK(read(mine.gradients(), "bias") == std::vector<double>{5, 6});
+    CHECK(mine.is_training());
+    CHECK(outcome_of([&] { other.assign_state(mine); }).first
+          == errc::shape_mismatch);
+    return got.second;
+  };
+  CHECK(refused([](auto& x) { x.channels = 1; })
+        == "layer bn: assign_state: weight: expected 2 elements, got 1");
+  CHECK(refused([](auto& x) { x.affine = false; })
+        == "layer bn: assign_state: weight: expected 2 elements, got 0");
+  CHECK(refused([](auto& x) { x.track_running_stats = false; })
+        == "layer bn: assign_state: running_mean: expected 2 elements, got 0");
+  CHECK(refused([](auto& x) { x.online = true; })
+        == "layer bn: assign_state: running_var: expected 2 elements, got 0");
+  CHECK(refused([](auto& x) { x.frozen = true; })
+        == "layer bn: assign_state: weight.grad: expected 2 elements, got 0");
+}
+
+TEST_CASE("a replica takes over state of another type and name") {
+  auto theirs = make_options();
+  theirs.name = "other";
+  theirs.type = dtype::float32;
+  batch_norm_replica other{theirs};
+  write(other.state(), "weight", {3, 4});
+  write(other.gradients(), "bias", {5, 6});
+  other.train(false);
+  batch_norm_replica mine{make_options()};
+  mine.assign_state(other);
+  CHECK(read(mine.state(), "weight") == std::vector<double>{3, 4});
+  CHECK(read(mine.gradients(), "bias") == std::vector<double>{5, 6});
+  CHECK_FALSE(mine.is_training());
+}
+
+TEST_CASE(
     "a reply with statistics of another size is malformed, and nothing is "
     "taken over or written") {
   batch_norm_replica replica{make_options()};
