@@ -203,8 +203,11 @@ batch_norm_message batch_norm_slave::measure(const forward_job& x) {
 
 void batch_norm_slave::start(const job_ptr& at, forward_job& x) {
   auto alone = !joins_round(x);
+  x.trains = replica_->is_training() && !replica_->options().online;
   std::optional<batch_norm_message> message;
-  if (!alone)
+  if (alone)
+    require_inputs(x);
+  else
     message = x.measured ? std::exchange(x.measured, {}) : measure(x);
   x.ys.reserve(x.xs.size());
   for (const auto& one : x.xs)
@@ -220,7 +223,7 @@ void batch_norm_slave::start(const job_ptr& at, forward_job& x) {
   });
 }
 
-void batch_norm_slave::forward_alone(forward_job& x) {
+void batch_norm_slave::require_inputs(const forward_job& x) const {
   if (x.xs.empty())
     throw error{errc::invalid_argument,
                 fmt::format("layer {}: forward: expected 1 batch or more, got "
@@ -228,6 +231,9 @@ void batch_norm_slave::forward_alone(forward_job& x) {
                             replica_->options().name)};
   for (const auto& one : x.xs)
     replica_->require_input(one.view());
+}
+
+void batch_norm_slave::forward_alone(forward_job& x) {
   for (std::size_t i = 0; i < x.xs.size(); ++i)
     x.tapes.push_back(replica_->forward_alone(x.xs[i].view(), x.ys[i].view()));
 }
@@ -245,25 +251,24 @@ void batch_norm_slave::end_forward(const job_ptr& at,
 }
 
 void batch_norm_slave::finish(const job_ptr& at) {
-  auto trains = replica_->is_training() && !replica_->options().online;
   auto& x = std::get<forward_job>(*at);
   if (!on_device())
-    return answer(x, trains);
-  when_done(x.memory, [this, at, trains](const caf::error& reason) {
+    return answer(x);
+  when_done(x.memory, [this, at](const caf::error& reason) {
     auto& mine = std::get<forward_job>(*at);
     if (reason != caf::none)
       deliver(mine, reason);
     else
-      answer(mine, trains);
+      answer(mine);
   });
 }
 
-void batch_norm_slave::answer(forward_job& x, bool trains) {
-  auto ticket = trains ? last_ticket_ + 1 : 0;
-  for (std::size_t i = 0; trains && i < x.xs.size(); ++i)
+void batch_norm_slave::answer(forward_job& x) {
+  auto ticket = x.trains ? last_ticket_ + 1 : 0;
+  for (std::size_t i = 0; x.trains && i < x.xs.size(); ++i)
     kept_.emplace(++last_ticket_,
                   kept{std::move(x.xs[i]), std::move(x.tapes[i])});
-  if (!trains && !on_device())
+  if (!x.trains && !on_device())
     used_tapes_ = std::move(x.tapes);
   x.xs.clear();
   if (auto* one = std::get_if<0>(&x.promise)) {
@@ -284,8 +289,9 @@ void batch_norm_slave::start(const job_ptr& at, backward_job& x) {
                 fmt::format("layer {}: backward: ticket: expected that of a "
                             "forward pass in training, got {}",
                             replica_->options().name, x.ticket)};
-  auto dx = make_output(x.dy.view().layout());
   const auto& pass = i->second;
+  // Not of dy, which is checked below.
+  auto dx = make_output(pass.x.view().layout());
   x.memory = hold({pass.x, x.dy, dx.share()});
   if (!batch_norm_replica::exchanges(pass.tape)) {
     replica_->backward_alone(pass.x.view(), x.dy.view(), pass.tape, dx.view());

@@ -5,6 +5,7 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
 #include <cmath>
 #include <memory>
 #include <string>
@@ -421,6 +422,57 @@ TEST_CASE_FIXTURE(layer_fixture, "a refused request that needs no other copy "
         == errc::invalid_argument);
   train(c, net, true);
   check_round(c, net, x);
+}
+
+TEST_CASE_FIXTURE(layer_fixture, "a tensor that is none is refused as one of "
+                                 "another shape, and the copy works on") {
+  auto net = make_stages(system, float64_options, 1);
+  execute_replication_callbacks(net);
+  std::mt19937 random{1};
+  auto x = make_tensor(float64_options, 2, random);
+  client c{system};
+  const std::string expected = "expected 3 channels, got [N, C, S] = [0, 0, 1]";
+  auto want = "shape_mismatch: layer bn: forward: x: " + expected;
+  for (auto on : {true, false}) {
+    train(c, net, on);
+    auto pending = c.ask(*net[0], forward_atom_v, shared_tensor{});
+    CHECK(describe(c.await_forward(std::move(pending)).reason) == want);
+    caf::error reason;
+    c.ask(*net[0], forward_atom_v, shared_tensors{{share(x), {}}})
+        .receive([](const shared_tensors&, std::uint64_t) {},
+                 [&](caf::error& why) { reason = std::move(why); });
+    CHECK(describe(reason) == want);
+  }
+  train(c, net, true);
+  auto ticket = c.await_forward(c.forward(*net[0], x)).ticket;
+  auto pending = c.ask(*net[0], backward_atom_v, ticket, shared_tensor{});
+  CHECK(describe(c.await_backward(std::move(pending)).reason)
+        == "shape_mismatch: layer bn: backward: dy: " + expected);
+  CHECK(describe(c.await_backward(c.backward(*net[0], ticket, x)).reason)
+        == describe({}));
+}
+
+TEST_CASE_FIXTURE(layer_fixture, "a pass ends as it began, in training, also "
+                                 "where evaluation is asked for meanwhile") {
+  auto net = make_stages(system, float64_options, 2);
+  execute_replication_callbacks(net);
+  std::mt19937 random{1};
+  auto x = make_tensor(float64_options, 2, random);
+  client c{system};
+  auto first = c.forward(*net[0], x);
+  // When it is answered, that copy waits for the other.
+  c.ask(*net[0], train_atom_v, false)
+      .receive([] {}, [](const caf::error& why) { FAIL(describe(why)); });
+  auto second = c.forward(*net[1], x);
+  auto tickets = std::array{c.await_forward(std::move(first)).ticket,
+                            c.await_forward(std::move(second)).ticket};
+  REQUIRE(tickets == std::array<std::uint64_t, 2>{1, 1});
+  auto backward = std::array{c.backward(*net[0], tickets[0], x),
+                             c.backward(*net[1], tickets[1], x)};
+  for (auto& pending : backward)
+    CHECK(describe(c.await_backward(std::move(pending)).reason)
+          == describe({}));
+  CHECK(c.await_forward(c.forward(*net[0], x)).ticket == 0);
 }
 
 TEST_CASE_FIXTURE(layer_fixture, "online, a refused backward pass concerns its "

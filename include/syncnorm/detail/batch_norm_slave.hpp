@@ -59,6 +59,9 @@ private:
   struct forward_job {
     std::vector<shared_tensor> xs;
     forward_promise promise;
+    /// Whether a backward pass may follow: set when the pass starts, as others
+    /// may ask for evaluation before it ends.
+    bool trains = false;
     /// On a device: what its kernels use.
     std::shared_ptr<const void> memory{};
     /// The moments of xs, if they were taken ahead.
@@ -98,10 +101,11 @@ private:
   void start(const job_ptr& at, forward_job& x);
   void start(const job_ptr& at, backward_job& x);
   [[nodiscard]] batch_norm_message measure(const forward_job& x);
+  void require_inputs(const forward_job& x) const;
   void forward_alone(forward_job& x);
   void end_forward(const job_ptr& at, const batch_norm_reply& reply);
   void finish(const job_ptr& at);
-  void answer(forward_job& x, bool trains);
+  void answer(forward_job& x);
   static void deliver(forward_job& x, const caf::error& reason);
   void finish_backward(const job_ptr& at, const tensor_memory& dx);
   void drop(job& x, const caf::error& reason);
