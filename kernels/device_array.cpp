@@ -1,11 +1,28 @@
 #include "syncnorm/device_array.hpp"
 
+#include "kernels/validate.hpp"
 #include "syncnorm/error.hpp"
 
 #include <algorithm>
 #include <utility>
 
 namespace syncnorm {
+
+namespace {
+
+const device_stream& require_stream(const char* call,
+                                    const device_stream& stream) {
+  if (!stream)
+    fail(errc::invalid_argument, call, "stream", "a stream", "none");
+  return stream;
+}
+
+void require_array(const char* call, const device_array& array) {
+  if (array.data() == nullptr)
+    fail(errc::invalid_argument, call, "array", "an array", "none");
+}
+
+} // namespace
 
 // -- events and streams -------------------------------------------------------
 
@@ -74,6 +91,7 @@ const execution& device_stream::run() const noexcept {
 }
 
 device_event device_stream::record() const {
+  require_stream("device_stream::record", *this);
   // First, as an event that nothing holds would stay for ever.
   auto made = std::make_shared<device_event::state>();
   made->runtime = &runtime();
@@ -86,8 +104,10 @@ device_event device_stream::record() const {
 }
 
 void device_stream::wait_for(const device_event& event) const {
-  if (event.state_)
-    runtime().wait(run(), event.state_->event);
+  if (!event.state_)
+    return;
+  require_stream("device_stream::wait_for", *this);
+  runtime().wait(run(), event.state_->event);
 }
 
 bool operator==(const device_stream& a, const device_stream& b) noexcept {
@@ -102,7 +122,9 @@ bool operator==(const device_stream& a, const device_stream& b) noexcept {
 
 pinned_memory::pinned_memory(const device_stream& stream, std::size_t bytes)
     : bytes_{bytes},
-      data_{stream.runtime().allocate_pinned(stream.where(), bytes),
+      data_{require_stream("pinned_memory", stream)
+                .runtime()
+                .allocate_pinned(stream.where(), bytes),
             [runtime = &stream.runtime(), where = stream.where()](
                 void* memory) { runtime->release_pinned(where, memory); }} {}
 
@@ -122,7 +144,7 @@ struct device_array::block {
 device_array::device_array(const device_stream& stream, dtype type,
                            std::size_t size)
     : block_{std::make_shared<block>()} {
-  block_->stream = stream;
+  block_->stream = require_stream("device_array", stream);
   block_->type = type;
   block_->size = size;
   // A kernel's arguments are not null, even of an empty array.
@@ -131,6 +153,7 @@ device_array::device_array(const device_stream& stream, dtype type,
 }
 
 void device_array::publish() {
+  require_array("device_array::publish", *this);
   block_->ready = block_->stream.record();
 }
 
@@ -164,13 +187,17 @@ const device_stream& device_array::stream() const noexcept {
 device_reading device_array::read_on(const device_stream& reader) const {
   if (!block_)
     return {};
+  require_stream("device_array::read_on", reader);
   if (!(reader == block_->stream))
     reader.wait_for(block_->ready);
   return {*this, reader};
 }
 
 device_array device_array::on_device_of(const device_stream& to) const {
-  if (!block_ || block_->stream.where() == to.where())
+  if (!block_)
+    return *this;
+  require_stream("device_array::on_device_of", to);
+  if (block_->stream.where() == to.where())
     return *this;
   device_array result{to, type(), size()};
   auto source = read_on(to);
@@ -181,6 +208,7 @@ device_array device_array::on_device_of(const device_stream& to) const {
 }
 
 void device_array::copy_to(const pinned_memory& host) const {
+  require_array("device_array::copy_to", *this);
   const auto& stream = block_->stream;
   if (host.bytes() < bytes())
     throw error{errc::workspace_too_small,

@@ -53,19 +53,21 @@ public:
     return state_ != nullptr;
   }
 
-  /// What runs it.
+  /// What runs it. There must be a stream.
   [[nodiscard]] device_runtime& runtime() const noexcept;
 
-  /// Its device.
+  /// Its device. There must be a stream.
   [[nodiscard]] const device& where() const noexcept;
 
-  /// For calls of kernels.
+  /// For calls of kernels. There must be a stream.
   [[nodiscard]] const execution& run() const noexcept;
 
   /// An event behind all that has been enqueued.
+  /// @throws error `invalid_argument` if there is no stream, `device_failure`.
   [[nodiscard]] device_event record() const;
 
   /// What is enqueued from here on waits for `event`; the caller does not.
+  /// @throws error as `record`.
   void wait_for(const device_event& event) const;
 
   /// Whether they are the same stream.
@@ -84,6 +86,7 @@ public:
   pinned_memory() = default;
 
   /// Takes memory of that size.
+  /// @throws error `invalid_argument` if there is no stream, `device_failure`.
   pinned_memory(const device_stream& stream, std::size_t bytes);
 
   /// The memory.
@@ -112,10 +115,12 @@ public:
 
   /// Memory for `size` elements, to be written by what is enqueued on `stream`
   /// before `publish`.
+  /// @throws error `invalid_argument` if there is no stream, `device_failure`.
   device_array(const device_stream& stream, dtype type, std::size_t size);
 
   /// It is written: the ready-event is recorded. To be called once, before
   /// anybody else gets a copy.
+  /// @throws error `invalid_argument` if there is no array, `device_failure`.
   void publish();
 
   /// Number of elements.
@@ -135,15 +140,20 @@ public:
   [[nodiscard]] const device_stream& stream() const noexcept;
 
   /// Lets `reader`, a stream of the same device, read it as long as the result
-  /// is kept, behind the ready-event.
+  /// is kept, behind the ready-event. Of no array nothing is read.
+  /// @throws error `invalid_argument` if there is an array and no stream,
+  ///         `device_failure`.
   [[nodiscard]] device_reading read_on(const device_stream& reader) const;
 
   /// The array itself if it lies on the device of `to`, or else a copy there,
   /// enqueued on `to` behind the ready-event.
+  /// @throws error as `read_on`.
   [[nodiscard]] device_array on_device_of(const device_stream& to) const;
 
   /// Enqueues, on the stream that writes it, a copy to `host`, of as many
   /// bytes at least. Nothing waits for it.
+  /// @throws error `workspace_too_small` if `host` has fewer bytes,
+  ///         `invalid_argument` if there is no array, `device_failure`.
   void copy_to(const pinned_memory& host) const;
 
 private:

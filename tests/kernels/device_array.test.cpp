@@ -151,6 +151,39 @@ TEST_CASE("a device that is not there, or has failed, is an error") {
   }
 }
 
+TEST_CASE("what needs a stream or an array refuses none") {
+  emulated_devices gpus{1};
+  auto a = device_stream::make(gpus, gpu0);
+  device_array x{a, dtype::float64, 2};
+  x.publish();
+  auto refusal = [](auto f) -> std::string {
+    try {
+      f();
+    } catch (const error& e) {
+      CHECK(e.code() == errc::invalid_argument);
+      return e.what();
+    }
+    return "no error";
+  };
+  const std::string stream = ": stream: expected a stream, got none";
+  const std::string array = ": array: expected an array, got none";
+  CHECK(refusal([] { std::ignore = device_stream{}.record(); })
+        == "device_stream::record" + stream);
+  CHECK(refusal([&] { device_stream{}.wait_for(a.record()); })
+        == "device_stream::wait_for" + stream);
+  CHECK(refusal([] { pinned_memory({}, 8); }) == "pinned_memory" + stream);
+  CHECK(refusal([] { device_array({}, dtype::float64, 2); })
+        == "device_array" + stream);
+  CHECK(refusal([&] { std::ignore = x.on_device_of({}); })
+        == "device_array::on_device_of" + stream);
+  CHECK(refusal([&] { std::ignore = x.read_on({}); })
+        == "device_array::read_on" + stream);
+  CHECK(refusal([] { device_array{}.publish(); })
+        == "device_array::publish" + array);
+  CHECK(refusal([] { device_array{}.copy_to({}); })
+        == "device_array::copy_to" + array);
+}
+
 TEST_CASE("no stream, array or event is one that does nothing") {
   CHECK(!device_stream{});
   CHECK(device_event{}.has_passed());
