@@ -21,10 +21,11 @@ namespace syncnorm {
 class shared_tensor {
 public:
   /// The largest tensor that is accepted from another node, in bytes: about
-  /// what CAF takes in one message.
+  /// what CAF takes in one message. It is further limited by
+  /// `syncnorm.max-message`, 1 GiB unless configured.
   static constexpr std::uint64_t max_bytes = std::uint64_t{1} << 31;
 
-  /// No tensor.
+  /// No tensor. It cannot be sent to another node.
   shared_tensor() = default;
 
   /// Memory that `owner` keeps, and that nobody writes to any more.
@@ -44,8 +45,8 @@ public:
   [[nodiscard]] shared_tensor samples(std::int64_t first,
                                       std::int64_t count) const;
 
-  /// For CAF's printers: bytes that travel to another node.
-  [[nodiscard]] std::uint64_t size() const noexcept {
+  /// Bytes that travel to another node.
+  [[nodiscard]] std::uint64_t bytes() const noexcept {
     return static_cast<std::uint64_t>(view_.size()) * size_of(view_.type());
   }
 
@@ -56,10 +57,10 @@ public:
   bool save(Sink& f) const {
     auto header = detail::make_tensor_header(view_.layout());
     if (view_.where().type != device_type::cpu
-        || !detail::write_count(f, size())
+        || !detail::write_count(f, bytes())
         || !detail::write_bytes(f, std::as_bytes(std::span{header})))
       return false;
-    if (size() == 0)
+    if (bytes() == 0)
       return true;
     const auto* first = static_cast<const std::byte*>(view_.data());
     auto width = size_of(view_.type());

@@ -149,8 +149,8 @@ answers together(slaves& to,
 
 bool same_bits(const shared_tensor& x, const shared_tensor& y) {
   return x.view().shape() == y.view().shape()
-         && (x.size() == 0
-             || std::memcmp(x.view().data(), y.view().data(), x.size()) == 0);
+         && (x.bytes() == 0
+             || std::memcmp(x.view().data(), y.view().data(), x.bytes()) == 0);
 }
 
 } // namespace

@@ -12,6 +12,15 @@
 
 namespace syncnorm::detail {
 
+/// What CAF's printers show of `x`: its bytes, or its elements.
+template <class T>
+std::uint64_t printed_size(const T& x) {
+  if constexpr (requires { x.bytes(); })
+    return x.bytes();
+  else
+    return x.size();
+}
+
 /// Something that can be written and read as one block of bytes.
 /// `load(f, x)` and `save(f, x)` of the type move the bytes by these two.
 #if SYNCNORM_CAF_LEGACY
@@ -57,7 +66,7 @@ caf::error inspect_raw(caf::deserializer& f, T& x, const char*) {
 /// For CAF's printers.
 template <class Inspector, class T>
 auto inspect_raw(Inspector& f, T& x, const char* type_name) {
-  auto size = x.size();
+  auto size = printed_size(x);
   return f(caf::meta::type_name(type_name), size);
 }
 
@@ -86,7 +95,7 @@ bool read_bytes(Inspector& f, std::span<std::byte> bytes) {
 template <class Inspector, class T>
 bool inspect_raw(Inspector& f, T& x, const char* type_name) {
   if (f.has_human_readable_format()) {
-    std::uint64_t size = x.size();
+    auto size = printed_size(x);
     return f.object(x).pretty_name(type_name).fields(f.field("size", size));
   }
   if (!f.begin_object(caf::invalid_type_id, type_name))
