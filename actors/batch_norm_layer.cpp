@@ -30,7 +30,7 @@ batch_norm_layer batch_norm_layer::clone_to(const device& where,
   return result;
 }
 
-std::string batch_norm_layer::name() const {
+std::string batch_norm_layer::kind() const {
   return detail::kind_of(replica_.options());
 }
 

@@ -51,7 +51,7 @@ batch_norm_stage batch_norm_stage::clone_to(const device& where) const {
   return result;
 }
 
-std::string batch_norm_stage::name() const {
+std::string batch_norm_stage::kind() const {
   return detail::kind_of(replica_->options());
 }
 

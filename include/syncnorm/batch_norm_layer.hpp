@@ -54,7 +54,7 @@ public:
   /// For `execute_replication_callbacks`, the options that all copies must
   /// agree in: `"BatchNorm(64, float32)"`, or, as far as they are not the
   /// default, `"BatchNorm(64, float32, eps=0.001, momentum=none)"`.
-  [[nodiscard]] std::string name() const;
+  [[nodiscard]] std::string kind() const;
 
   /// The state, the options, the training flag.
   [[nodiscard]] batch_norm_replica& replica() noexcept {

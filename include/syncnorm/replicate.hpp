@@ -98,7 +98,7 @@ public:
 /// How `execute_replication_callbacks` walks a tree of `Module`. The general
 /// template takes types with these members, none of which is required:
 ///
-///     m.name()      of the module's kind, e.g. "BatchNorm2d"; a string
+///     m.kind()      what it is, e.g. "BatchNorm2d"; a string
 ///     m.children()  a range of pairs (name, pointer to Module), in order
 ///     m.on_data_parallel_replicate(context, copy_id)
 ///     m.on_data_parallel_release()
@@ -109,9 +109,9 @@ public:
 template <class Module>
 struct module_traits {
   /// Names the kind of `m`: copies of one sub-module must be of one kind.
-  static std::string name(const Module& m) {
-    if constexpr (requires { m.name(); })
-      return std::string{m.name()};
+  static std::string kind(const Module& m) {
+    if constexpr (requires { m.kind(); })
+      return std::string{m.kind()};
     return "module";
   }
 

@@ -16,11 +16,11 @@ using names = std::vector<std::string>;
 
 /// A module of a user's own, without a common base.
 struct node {
-  std::string kind;
+  std::string type;
   std::vector<std::pair<std::string, std::shared_ptr<node>>> parts;
 
-  [[nodiscard]] const std::string& name() const {
-    return kind;
+  [[nodiscard]] const std::string& kind() const {
+    return type;
   }
 
   [[nodiscard]] const auto& children() const {
@@ -43,9 +43,9 @@ struct node {
 
 using node_ptr = std::shared_ptr<node>;
 
-node_ptr make(std::string kind, decltype(node::parts) parts = {}) {
+node_ptr make(std::string type, decltype(node::parts) parts = {}) {
   auto result = std::make_shared<node>();
-  result->kind = std::move(kind);
+  result->type = std::move(type);
   result->parts = std::move(parts);
   return result;
 }
@@ -61,7 +61,7 @@ void log_calls(const node_ptr& m, names& log) {
   m->on_replicate = [&log](callback_context& context, std::int64_t id) {
     log.push_back(context.path() + "@" + std::to_string(id));
   };
-  m->on_release = [&log, m = m.get()] { log.push_back("-" + m->kind); };
+  m->on_release = [&log, m = m.get()] { log.push_back("-" + m->type); };
   for (auto& [name, child] : m->parts)
     log_calls(child, log);
 }
@@ -91,7 +91,7 @@ std::string difference(const node_ptr& a, const node_ptr& b) {
 /// A hierarchy with a polymorphic base, as libtorch's.
 struct base_module {
   virtual ~base_module() = default;
-  [[nodiscard]] virtual std::string name() const {
+  [[nodiscard]] virtual std::string kind() const {
     return "plain";
   }
   std::vector<std::pair<std::string, std::unique_ptr<base_module>>> parts;
@@ -101,7 +101,7 @@ struct base_module {
 };
 
 struct norm_module final : base_module, replicable {
-  [[nodiscard]] std::string name() const override {
+  [[nodiscard]] std::string kind() const override {
     return "norm";
   }
   void on_data_parallel_replicate(callback_context& context,
@@ -193,7 +193,7 @@ TEST_CASE("of copies that differ the first difference is named, and no "
           "callback runs") {
   SUBCASE("in kind") {
     auto other = make_net();
-    other->parts[0].second->parts[1].second->kind = "ReLU";
+    other->parts[0].second->parts[1].second->type = "ReLU";
     CHECK(difference(make_net(), other)
           == "execute_replication_callbacks: copy 1 differs from copy 0 at "
              "features.norm: expected Norm, found ReLU");

@@ -71,7 +71,7 @@ void list_tree(std::string_view function, Module& m, std::string path,
   auto first_seen = seen.try_emplace(&m, here).first->second;
   auto children = Traits::children(m);
   auto& node = out.emplace_back();
-  node = {path, Traits::name(m), {}, &m, first_seen};
+  node = {path, Traits::kind(m), {}, &m, first_seen};
   for (auto& [name, child] : children)
     node.children.push_back(name);
   if (first_seen != here)

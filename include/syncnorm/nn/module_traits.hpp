@@ -17,7 +17,7 @@ namespace syncnorm {
 template <>
 struct module_traits<torch::nn::Module> {
   /// The type's name, for error texts.
-  static std::string name(const torch::nn::Module& m) {
+  static std::string kind(const torch::nn::Module& m) {
     return m.name();
   }
 
