@@ -10,9 +10,12 @@ namespace syncnorm {
 
 /// Statistics of channels as a message carries them: a `double_array` in host
 /// memory, or, inside one process, an array on a device with its ready-event.
-/// The latter does not travel to another node, where it arrives as no values:
-/// it is copied to the host first, as participants do whose master is on
-/// another node.
+/// The latter is not serialized: on another node it arrives empty. So it is
+/// copied to the host first, as participants do whose master is on another
+/// node.
+///
+/// The values of a device are in `array` alone: `view`, `data`, `begin` and
+/// `end` are then empty, and `[]` must not be used.
 class channel_payload : public double_array {
 public:
   using double_array::double_array;
@@ -39,6 +42,19 @@ public:
   /// Number of elements, wherever they are.
   [[nodiscard]] std::size_t size() const noexcept {
     return on_device() ? device_.size() : double_array::size();
+  }
+
+  /// In host memory as the arrays; on a device whether they are one array.
+  friend bool operator==(const channel_payload& x, const channel_payload& y) {
+    if (x.on_device() || y.on_device())
+      return x.device_.data() == y.device_.data();
+    return static_cast<const double_array&>(x)
+           == static_cast<const double_array&>(y);
+  }
+
+  /// Values on a device equal none in host memory.
+  friend bool operator==(const channel_payload& x, const double_array& y) {
+    return x == channel_payload{y};
   }
 
   // -- serialization ----------------------------------------------------------

@@ -540,6 +540,24 @@ TEST_CASE_FIXTURE(gpu_fixture, "statistics on a device that a replica cannot "
         == "expected 6 values, got 6 of float64 on cuda:0");
 }
 
+TEST_CASE_FIXTURE(gpu_fixture, "payloads on a device are equal if they are one "
+                               "array, and equal none in host memory") {
+  auto stream = device_stream::make(devices, gpu(0));
+  auto array_on = [&] {
+    device_array result{stream, dtype::float64, 2};
+    result.publish();
+    return result;
+  };
+  const channel_payload first{array_on()};
+  const channel_payload second{array_on()};
+  CHECK(bool(first == channel_payload{first}));
+  CHECK(bool(first != second));
+  CHECK(bool(first != channel_payload{}));
+  CHECK(bool(first != double_array{}));
+  CHECK(bool(channel_payload{1, 2} == double_array{1, 2}));
+  CHECK(bool(channel_payload{1, 2} != channel_payload{1, 3}));
+}
+
 TEST_CASE("nothing above was out of order") {
   devices_under_test().drain();
   CHECK(devices_under_test().faults() == std::vector<std::string>{});
