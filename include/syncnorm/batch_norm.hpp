@@ -36,12 +36,15 @@ struct fused_tail {
   /// without gaps between samples, in memory order) was positive before ReLU;
   /// `relu_mask_bytes` bytes on the tensor's device, aligned to 8; null: not
   /// kept. Bits behind the last element have no meaning. ReLU of NaN is NaN,
-  /// which is not positive.
+  /// which is not positive. Without `relu` it must be null, or the call throws
+  /// `invalid_argument`.
   std::uint8_t* mask = nullptr;
 };
 
 /// Bytes of a ReLU mask for a tensor of this layout: one bit an element,
 /// rounded up to a multiple of 8 bytes.
+/// @throws error `invalid_argument` or `dtype_mismatch` for a layout that no
+///         tensor has.
 [[nodiscard]] std::size_t relu_mask_bytes(const tensor_layout& layout);
 
 /// Sets y = (x - mean) * inv_std * weight + bias, then the tail.
@@ -79,6 +82,7 @@ struct backward_sums {
 };
 
 /// Workspace in bytes that `backward_reduce` needs.
+/// @throws error as `batch_moments_workspace`.
 [[nodiscard]] std::size_t backward_reduce_workspace(const tensor_layout& x);
 
 /// Sets the sums over this replica's samples and spatial elements, and the
@@ -141,7 +145,8 @@ struct total_sums {
 ///                 of the residual; layout and sample stride as dx; may be the
 ///                 memory of dy or x if dx is not and the sample strides are
 ///                 equal.
-/// @throws error as `batch_moments`.
+/// @throws error as `batch_moments`; `invalid_argument` for a `sums.count`
+///         below N * S of x.
 void backward_input(const execution& run, const const_tensor_view& dy,
                     const const_tensor_view& x,
                     const channel_parameters& parameters,
@@ -160,6 +165,8 @@ struct running_statistics {
 /// As `normalize`, with mean and variance taken from running statistics:
 /// inv_std = 1 / sqrt(var + eps), or 1 / sqrt(max(var, eps)).
 /// `parameters.mean` and `.inv_std` are ignored.
+/// @throws error as `normalize`; `invalid_argument` for eps < 0 or not finite,
+///         or a mode that is none.
 void normalize_eval(const execution& run, const const_tensor_view& x,
                     const running_statistics& statistics, double eps,
                     eps_mode mode, const channel_parameters& parameters,
@@ -167,7 +174,9 @@ void normalize_eval(const execution& run, const const_tensor_view& x,
 
 /// The backward pass of `normalize_eval`: dx = weight * inv_std * dy, dy masked
 /// first. Gradients of weight and bias come from `backward_reduce` with the
-/// running mean and inverse deviation.
+/// running mean and inverse deviation. `statistics.mean` is ignored, and may be
+/// null.
+/// @throws error as `normalize_eval`.
 void backward_input_eval(const execution& run, const const_tensor_view& dy,
                          const running_statistics& statistics, double eps,
                          eps_mode mode, const channel_parameters& parameters,
@@ -186,6 +195,7 @@ struct batch_statistics {
 };
 
 /// Workspace in bytes that `batch_norm_forward` needs.
+/// @throws error as `batch_moments_workspace`.
 [[nodiscard]] std::size_t batch_norm_forward_workspace(const tensor_layout& x);
 
 /// `batch_moments`, `finalize_moments` and `normalize` in one call, for a
@@ -205,6 +215,7 @@ void batch_norm_forward(const execution& run, const const_tensor_view& x,
                         const fused_tail& tail, const workspace& scratch);
 
 /// Workspace in bytes that `batch_norm_backward` needs.
+/// @throws error as `batch_moments_workspace`.
 [[nodiscard]] std::size_t batch_norm_backward_workspace(const tensor_layout& x);
 
 /// `backward_reduce` and `backward_input` in one call, for a replica that is

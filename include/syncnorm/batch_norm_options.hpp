@@ -58,9 +58,10 @@ struct batch_norm_options {
   std::optional<std::int64_t> fan_in = std::nullopt;
 
   /// @throws error `invalid_argument` for an empty name, less than one channel,
-  ///         eps that is negative or not finite, momentum outside [0, 1], a
-  ///         deadline of zero or less, a fan-in below 2, or `frozen` or
-  ///         `online` without running statistics;
+  ///         a type or mode that is none, eps that is negative or not finite,
+  ///         momentum outside [0, 1], a deadline of zero or less or above
+  ///         `max_deadline`, a fan-in below 2, or `frozen` or `online` without
+  ///         running statistics;
   ///         `device_unavailable` if `where` does not exist here, or is no CPU
   ///         device and the layer is `online`; `device_mismatch` if `stream` is
   ///         of another device.

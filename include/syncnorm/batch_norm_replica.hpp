@@ -76,7 +76,7 @@ public:
     return options_;
   }
 
-  /// Training from the start.
+  /// Sets training (as a new replica is) or evaluation.
   void train(bool on) noexcept {
     training_ = on;
   }

@@ -25,9 +25,9 @@ namespace syncnorm {
 /// All copies must be asked for the same passes in the same order. A copy may
 /// also be a `batch_norm_layer`, driven by a thread: the master sees no
 /// difference. As there, after an error in a round release all copies and run
-/// the callbacks again. A request that is refused breaks the round that it was
-/// to be part of, and nothing where it needs no other copy: in evaluation,
-/// frozen, and online for a backward pass.
+/// the callbacks again. A refused request fails the round that it was to be
+/// part of. In evaluation, frozen, and online for a backward pass there is no
+/// round, so the other copies are not affected.
 class batch_norm_stage final : public replicable {
 public:
   /// @param system runs the actors; must outlive the stage.
@@ -43,7 +43,7 @@ public:
   /// @throws error as `clone`; `device_unavailable` or `device_failure`.
   [[nodiscard]] batch_norm_stage clone_to(const device& where) const;
 
-  /// Takes over state and slave actor.
+  /// Takes over state and slave actor; the other is only good to be destroyed.
   batch_norm_stage(batch_norm_stage&&) = default;
   batch_norm_stage& operator=(batch_norm_stage&&) = delete;
 

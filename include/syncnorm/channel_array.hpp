@@ -65,9 +65,10 @@ private:
 
 /// An array of a layer's state under PyTorch's name for it.
 struct named_array {
-  /// `weight`, `bias`, `running_mean`, `running_var` or `num_batches_tracked`.
+  /// `weight`, `bias`, `running_mean`, `running_var` or `num_batches_tracked`;
+  /// online `running_m2` and `num_elements_tracked`, which PyTorch has not.
   std::string name;
-  /// The array itself: C elements, or one int64 for the counter.
+  /// The array itself: C elements, or one int64 for a counter.
   std::variant<std::span<float>, std::span<double>, std::span<std::int64_t>>
       values;
 };

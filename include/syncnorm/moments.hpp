@@ -54,6 +54,9 @@ struct moments_view {
 };
 
 /// Workspace in bytes that `batch_moments` needs for `x` on its device.
+/// @throws error `invalid_argument` or `dtype_mismatch` for a layout that no
+///         tensor has, `device_unavailable` for a CUDA device in a build
+///         without CUDA.
 [[nodiscard]] std::size_t batch_moments_workspace(const tensor_layout& x);
 
 /// Sets `out` to the moments of each channel of `x` over samples and spatial
@@ -121,7 +124,7 @@ struct running_view {
   void* var = nullptr;
 };
 
-/// What `finalize_moments` does beside normalizing constants.
+/// Epsilon, and how much this batch counts in the running statistics.
 struct finalize_options {
   /// Keeps the inverse deviation finite: 0 or more.
   double eps = 1e-5;
@@ -147,8 +150,8 @@ struct finalize_options {
 /// @param mean, inv_std  C elements each of `total.type`, on its device; may be
 ///                the memory of `total.mean` and `total.m2`, and overlap
 ///                neither them, each other nor `running` in another way.
-/// @throws error as `batch_moments`; `invalid_argument` for eps < 0, not
-///         finite, or a momentum outside [0, 1].
+/// @throws error as `batch_moments`; `invalid_argument` for eps < 0 or not
+///         finite, a mode that is none, or a momentum outside [0, 1].
 void finalize_moments(const execution& run, const const_moments_view& total,
                       const finalize_options& options, void* mean,
                       void* inv_std, const running_view& running);

@@ -23,7 +23,8 @@ public:
   /// Of the elements.
   using value_type = T;
 
-  /// The largest array that is accepted from another node, in elements.
+  /// The largest array that is accepted from another node, in elements. It is
+  /// further limited by `syncnorm.max-message`, 1 GiB unless configured.
   static constexpr std::uint64_t max_size = std::uint64_t{1} << 28;
 
   shared_array() = default;
