@@ -96,18 +96,18 @@ batch_norm_tape batch_norm_layer::forward(const const_tensor_view& x,
   return replica_.end_forward(with->run(std::move(message)), x, y);
 }
 
-void batch_norm_layer::backward(const const_tensor_view& x,
-                                const const_tensor_view& dy,
+void batch_norm_layer::backward(const const_tensor_view& dy,
+                                const const_tensor_view& x,
                                 const batch_norm_tape& tape,
                                 const tensor_view& dx) {
   if (!batch_norm_replica::exchanges(tape))
-    return replica_.backward_alone(x, dy, tape, dx);
+    return replica_.backward_alone(dy, x, tape, dx);
   auto* with = require_participant("backward");
   if (with == nullptr)
-    return replica_.backward_alone(x, dy, tape, dx);
+    return replica_.backward_alone(dy, x, tape, dx);
   auto message = prepare_or_give_up(
-      *with, [&] { return replica_.begin_backward(x, dy, tape, dx); });
-  replica_.end_backward(with->run(std::move(message)), x, dy, tape, dx);
+      *with, [&] { return replica_.begin_backward(dy, x, tape, dx); });
+  replica_.end_backward(with->run(std::move(message)), dy, x, tape, dx);
 }
 
 // -- what it cost -------------------------------------------------------------

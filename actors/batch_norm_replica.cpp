@@ -261,9 +261,9 @@ void batch_norm_replica::apply(const batch_norm_tape& tape,
 // -- backward -----------------------------------------------------------------
 
 batch_norm_message batch_norm_replica::begin_backward(
-    const const_tensor_view& x, const const_tensor_view& dy,
+    const const_tensor_view& dy, const const_tensor_view& x,
     const batch_norm_tape& tape, const tensor_view& dx) {
-  require_backward(x, dy, tape, dx);
+  require_backward(dy, x, tape, dx);
   bring_to_device();
   batch_norm_message message;
   message.mode = round_mode::backward;
@@ -273,12 +273,12 @@ batch_norm_message batch_norm_replica::begin_backward(
   if (device_)
     message.values = device_->sums(x, dy, tape.on_device_);
   else
-    message.values = sums_on_host(x, dy, tape);
+    message.values = sums_on_host(dy, x, tape);
   return message;
 }
 
-double_array batch_norm_replica::sums_on_host(const const_tensor_view& x,
-                                              const const_tensor_view& dy,
+double_array batch_norm_replica::sums_on_host(const const_tensor_view& dy,
+                                              const const_tensor_view& x,
                                               const batch_norm_tape& tape) {
   channel_array sum_dy{options_.type, channels()};
   channel_array sum_dy_xmu{options_.type, channels()};
@@ -297,8 +297,8 @@ double_array batch_norm_replica::sums_on_host(const const_tensor_view& x,
 }
 
 void batch_norm_replica::end_backward(const batch_norm_reply& reply,
-                                      const const_tensor_view& x,
                                       const const_tensor_view& dy,
+                                      const const_tensor_view& x,
                                       const batch_norm_tape& tape,
                                       const tensor_view& dx) {
   require_statistics("backward", "sums", reply.values, 2 * channels());

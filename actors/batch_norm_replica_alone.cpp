@@ -102,18 +102,18 @@ batch_norm_tape batch_norm_replica::forward_alone(const const_tensor_view& x,
   return tape;
 }
 
-void batch_norm_replica::backward_alone(const const_tensor_view& x,
-                                        const const_tensor_view& dy,
+void batch_norm_replica::backward_alone(const const_tensor_view& dy,
+                                        const const_tensor_view& x,
                                         const batch_norm_tape& tape,
                                         const tensor_view& dx) {
-  auto message = begin_backward(x, dy, tape, dx);
+  auto message = begin_backward(dy, x, tape, dx);
   if (tape.source_ != batch_norm_tape::source::running)
-    return end_backward(answer_alone(std::move(message)), x, dy, tape, dx);
+    return end_backward(answer_alone(std::move(message)), dy, x, tape, dx);
   // The statistics are constants: nothing flows back through them.
   batch_norm_reply nothing;
   nothing.count = message.count;
   nothing.values = double_array{std::vector<double>(2 * channels())};
-  end_backward(nothing, x, dy, tape, dx);
+  end_backward(nothing, dy, x, tape, dx);
 }
 
 } // namespace syncnorm

@@ -94,8 +94,8 @@ void batch_norm_replica::require_forward(const const_tensor_view& x,
   require_in_place("forward", "y", y, "x", x);
 }
 
-void batch_norm_replica::require_backward(const const_tensor_view& x,
-                                          const const_tensor_view& dy,
+void batch_norm_replica::require_backward(const const_tensor_view& dy,
+                                          const const_tensor_view& x,
                                           const batch_norm_tape& tape,
                                           const tensor_view& dx) const {
   require("backward", "x", x);

@@ -294,17 +294,17 @@ void batch_norm_slave::start(const job_ptr& at, backward_job& x) {
   auto dx = make_output(pass.x.view().layout());
   x.memory = hold({pass.x, x.dy, dx.share()});
   if (!batch_norm_replica::exchanges(pass.tape)) {
-    replica_->backward_alone(pass.x.view(), x.dy.view(), pass.tape, dx.view());
+    replica_->backward_alone(x.dy.view(), pass.x.view(), pass.tape, dx.view());
     kept_.erase(i);
     return finish_backward(at, dx);
   }
-  auto message = replica_->begin_backward(pass.x.view(), x.dy.view(), pass.tape,
+  auto message = replica_->begin_backward(x.dy.view(), pass.x.view(), pass.tape,
                                           dx.view());
   // Nobody can forget it now.
   x.pass = std::move(kept_.extract(i).mapped());
   exchange(at, std::move(message), [this, at, dx](const batch_norm_reply& r) {
     auto& self = std::get<backward_job>(*at);
-    replica_->end_backward(r, self.pass.x.view(), self.dy.view(),
+    replica_->end_backward(r, self.dy.view(), self.pass.x.view(),
                            self.pass.tape, dx.view());
     finish_backward(at, dx);
   });

@@ -113,7 +113,7 @@ worker_threads::work run_layers(layers& copies, all_tensors& data) {
     try {
       for (; passes > 0; --passes) {
         auto tape = copies[r]->forward(x, {t.y.data(), t.layout});
-        copies[r]->backward(x, dy, tape, {t.dx.data(), t.layout});
+        copies[r]->backward(dy, x, tape, {t.dx.data(), t.layout});
       }
     } catch (const std::exception& reason) {
       std::fprintf(stderr, "%s\n", reason.what());
@@ -163,8 +163,8 @@ worker_threads::work run_with_barriers(layers& copies, bare_barrier& barrier,
     for (; passes > 0; --passes) {
       auto tape =
           copy.end_forward(meet(barrier, copy.begin_forward(x, y)), x, y);
-      auto reply = meet(barrier, copy.begin_backward(x, dy, tape, dx));
-      copy.end_backward(reply, x, dy, tape, dx);
+      auto reply = meet(barrier, copy.begin_backward(dy, x, tape, dx));
+      copy.end_backward(reply, dy, x, tape, dx);
     }
     return true;
   };

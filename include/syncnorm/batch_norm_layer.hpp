@@ -99,12 +99,12 @@ public:
   batch_norm_tape forward(const const_tensor_view& x, const tensor_view& y);
 
   /// Sets dx, adds to the gradients of weight and bias.
-  /// @param x, dy, dx  as in forward, of one shape and format; dx may be dy,
+  /// @param dy, x, dx  as in forward, of one shape and format; dx may be dy,
   ///                   as `backward_input` says.
   /// @param tape  of this layer's forward pass of x; one with statistics of
   ///              another dtype, size or device is `invalid_argument`.
   /// @throws error as `forward`.
-  void backward(const const_tensor_view& x, const const_tensor_view& dy,
+  void backward(const const_tensor_view& dy, const const_tensor_view& x,
                 const batch_norm_tape& tape, const tensor_view& dx);
 
   // -- what it cost -----------------------------------------------------------

@@ -212,26 +212,26 @@ public:
   }
 
   /// A pass without exchange: sets dx, adds to the gradients.
-  /// @param x, dy, dx  as in forward, of one shape and format; dx may be dy,
+  /// @param dy, x, dx  as in forward, of one shape and format; dx may be dy,
   ///                   as `backward_input` says.
   /// @param tape  of this layer's forward pass of x; one with statistics of
   ///              another dtype, size or device is `invalid_argument`.
   /// @throws error as `forward_alone`.
-  void backward_alone(const const_tensor_view& x, const const_tensor_view& dy,
+  void backward_alone(const const_tensor_view& dy, const const_tensor_view& x,
                       const batch_norm_tape& tape, const tensor_view& dx);
 
   /// The first half: the sums of dy. For channels whose variance was clamped
   /// the sum of dy * (x - mean) is 0: their inv_std is a constant.
   /// @throws error as `forward_alone`.
-  [[nodiscard]] batch_norm_message begin_backward(const const_tensor_view& x,
-                                                  const const_tensor_view& dy,
+  [[nodiscard]] batch_norm_message begin_backward(const const_tensor_view& dy,
+                                                  const const_tensor_view& x,
                                                   const batch_norm_tape& tape,
                                                   const tensor_view& dx);
 
   /// The second half: sets dx, adds to the gradients.
   /// @throws error as `end_forward`.
-  void end_backward(const batch_norm_reply& reply, const const_tensor_view& x,
-                    const const_tensor_view& dy, const batch_norm_tape& tape,
+  void end_backward(const batch_norm_reply& reply, const const_tensor_view& dy,
+                    const const_tensor_view& x, const batch_norm_tape& tape,
                     const tensor_view& dx);
 
 private:
@@ -257,8 +257,8 @@ private:
   [[nodiscard]] batch_norm_tape learn_alone(const const_tensor_view& x);
   void measure_on_host(std::span<const const_tensor_view> xs,
                        batch_norm_message& message);
-  [[nodiscard]] double_array sums_on_host(const const_tensor_view& x,
-                                          const const_tensor_view& dy,
+  [[nodiscard]] double_array sums_on_host(const const_tensor_view& dy,
+                                          const const_tensor_view& x,
                                           const batch_norm_tape& tape);
 
   void require(const char* call, const char* argument,
@@ -270,7 +270,7 @@ private:
                         const const_tensor_view& view, const char* input,
                         const const_tensor_view& x) const;
   void require_forward(const const_tensor_view& x, const tensor_view& y) const;
-  void require_backward(const const_tensor_view& x, const const_tensor_view& dy,
+  void require_backward(const const_tensor_view& dy, const const_tensor_view& x,
                         const batch_norm_tape& tape,
                         const tensor_view& dx) const;
   [[nodiscard]] bool is_readable(const batch_norm_tape& tape) const;

@@ -168,7 +168,7 @@ TEST_CASE_FIXTURE(replicated, "every argument is checked") {
         == errc::shape_mismatch);
   auto tape = alone.forward(good.view(), good.view());
   CHECK(contains(outcome_of([&] {
-                   alone.backward(good.view(), longer.view(), tape,
+                   alone.backward(longer.view(), good.view(), tape,
                                   good.view());
                  }).second,
                  "backward: dy: expected the layout of x"));
@@ -202,13 +202,13 @@ TEST_CASE_FIXTURE(layer_fixture, "an output that overlaps its input is refused "
       check_refused(
           layer, memory,
           [&](const auto& dx) {
-            layer.backward(inputs.in(), memory.in(), tape, dx);
+            layer.backward(memory.in(), inputs.in(), tape, dx);
           },
           "backward: dx");
       check_refused(
           layer, memory,
           [&](const auto& dx) {
-            layer.backward(memory.in(), inputs.in(), tape, dx);
+            layer.backward(inputs.in(), memory.in(), tape, dx);
           },
           "backward: dx");
     }
@@ -248,7 +248,7 @@ TEST_CASE_FIXTURE(replicated, "an output that overlaps its input fails the "
   run_all(copy_count, [&](std::size_t r) { forward_into(r, y_of(r)); });
   check_failed("layer bn: backward: dx: expected memory apart from dy's",
                [&](std::size_t r) {
-                 copies[r]->backward(xs[r].in(), ys[r].in(), tapes[r],
+                 copies[r]->backward(ys[r].in(), xs[r].in(), tapes[r],
                                      r == 1 ? ys[r].shifted() : y_of(r));
                });
   check_works(copies);

@@ -82,7 +82,7 @@ passes make_passes(const batch_norm_options& options, const batch& b,
 void run_passes(layers& copies, passes& p) {
   run_all(copies.size(), [&](std::size_t r) {
     auto tape = copies[r]->forward(p.x[r].view(), p.y[r].view());
-    copies[r]->backward(p.x[r].view(), p.dy[r].view(), tape, p.dx[r].view());
+    copies[r]->backward(p.dy[r].view(), p.x[r].view(), tape, p.dx[r].view());
   });
 }
 
@@ -302,7 +302,7 @@ TEST_CASE_FIXTURE(layer_fixture, "evaluation uses the running statistics and "
   auto var = read(first.replica().state(), "running_var");
   // One copy alone, in this thread: it waits for nobody.
   auto tape = first.forward(p.x[0].view(), p.y[0].view());
-  first.backward(p.x[0].view(), p.dy[0].view(), tape, p.dx[0].view());
+  first.backward(p.dy[0].view(), p.x[0].view(), tape, p.dx[0].view());
   CHECK(first.messages_sent() == 2);
   CHECK(read(first.replica().state(), "num_batches_tracked")[0] == 1);
   std::vector<double> weight_gradient(5);
@@ -356,7 +356,7 @@ TEST_CASE_FIXTURE(layer_fixture, "without running statistics, evaluation uses "
                        memory_format::channels_first, random);
   copies[1]->replica().train(false);
   auto tape = copies[1]->forward(p.x[1].view(), p.y[1].view());
-  copies[1]->backward(p.x[1].view(), p.dy[1].view(), tape, p.dx[1].view());
+  copies[1]->backward(p.dy[1].view(), p.x[1].view(), tape, p.dx[1].view());
   CHECK(copies[1]->messages_sent() == 0);
   CHECK(copies[1]->replica().state().size() == 2);
   reference truth{1e-5, eps_mode::plus, {1, 1, 1, 1}, {0, 0, 0, 0}};
@@ -413,7 +413,7 @@ TEST_CASE_FIXTURE(layer_fixture, "the results are the same bits in every run, "
       if (i + 1 < count)
         std::ignore = go[i + 1].put(true);
       auto tape = copies[r]->forward(p.x[r].view(), p.y[r].view());
-      copies[r]->backward(p.x[r].view(), p.dy[r].view(), tape, p.dx[r].view());
+      copies[r]->backward(p.dy[r].view(), p.x[r].view(), tape, p.dx[r].view());
     });
     std::vector<std::vector<std::byte>> results;
     for (std::size_t r = 0; r < count; ++r) {
@@ -456,7 +456,7 @@ TEST_CASE_FIXTURE(layer_fixture, "several layers work side by side, one after "
     }
     auto dy = p.dy[r];
     for (std::size_t i = depth; i-- > 0;)
-      net[i][r]->backward(xs[i].view(), dy.view(), tapes[i], dy.view());
+      net[i][r]->backward(dy.view(), xs[i].view(), tapes[i], dy.view());
     p.y[r] = xs.back();
     p.dx[r] = dy;
   });

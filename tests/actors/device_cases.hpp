@@ -156,7 +156,7 @@ void check_layers(caf::actor_system& system, const batch_norm_options& options,
           out{streams[r], now.xs[r]};
       auto tape = copies[r]->forward(x.view(), out.view());
       y[r] = out.read();
-      copies[r]->backward(x.view(), dy.view(), tape, out.view());
+      copies[r]->backward(dy.view(), x.view(), tape, out.view());
       dx[r] = out.read();
     });
     auto n = double(now.truth.count);

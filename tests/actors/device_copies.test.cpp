@@ -104,7 +104,7 @@ TEST_CASE_FIXTURE(gpu_fixture, "a layer's passes are enqueued, statistics and "
   for (int pass = 0; pass < 2; ++pass)
     run_all(copies, [&](std::size_t r) {
       auto tape = net[r]->forward(x[r].view(), y[r].view());
-      net[r]->backward(x[r].view(), dy[r].view(), tape, dx[r].view());
+      net[r]->backward(dy[r].view(), x[r].view(), tape, dx[r].view());
     });
   CHECK(devices.waits() == waits);
   CHECK(devices.calls("merge_moments") == 2);

@@ -208,7 +208,7 @@ TEST_CASE_FIXTURE(layer_fixture, "backward takes online statistics for "
     run_all(count, [&](std::size_t r) {
       auto y = xs[r];
       auto tape = copies[r]->forward(xs[r].view(), y.view());
-      copies[r]->backward(xs[r].view(), dys[r].view(), tape, dx[r].view());
+      copies[r]->backward(dys[r].view(), xs[r].view(), tape, dx[r].view());
     });
     reference::for_each(xs, [&](auto c, auto r, auto i) {
       check_near(dx[r].get(i), dys[r].get(i) * truth.inv_std[c], 1e-10);

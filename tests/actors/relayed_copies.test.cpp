@@ -66,7 +66,7 @@ outputs run_layers(layers& copies, int steps = 2) {
       tensor y{x.layout};
       tensor dx{x.layout};
       auto tape = copies[r]->forward(x.view(), y.view());
-      copies[r]->backward(x.view(), dy.view(), tape, dx.view());
+      copies[r]->backward(dy.view(), x.view(), tape, dx.view());
       results[r].push_back(y.bytes);
       results[r].push_back(dx.bytes);
     }
