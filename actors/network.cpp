@@ -80,6 +80,12 @@ caf::error connect_error(const std::string& host, std::uint16_t port,
                       fmt::format("remote_master: no trust between this node "
                                   "and port {} of {}: {}",
                                   port, host, why));
+  if (x == caf::sec::unexpected_actor_messaging_interface)
+    return make_error(
+        errc::invalid_argument,
+        fmt::format("remote_master: port {} of {}: the actor there "
+                    "is of another type",
+                    port, host));
   return make_error(errc::master_down,
                     fmt::format("remote_master: no such master answers at port "
                                 "{} of {}: {}",
@@ -256,6 +262,9 @@ caf::expected<std::uint16_t> publish_actor(caf::actor_system& system,
                                            const caf::strong_actor_ptr& actor,
                                            std::set<std::string> interface,
                                            const publish_options& options) {
+  if (!actor)
+    return make_error(errc::invalid_argument,
+                      "publish_master: expected an actor, got none");
   auto limit =
       limit_at("publish_master", system, options.address, options.insecure);
   if (!limit)

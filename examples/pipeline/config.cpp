@@ -3,6 +3,7 @@
 #include "messages.hpp"
 #include "state_file.hpp"
 
+#include <syncnorm/compat.hpp>
 #include <syncnorm/config.hpp>
 #include <syncnorm/error.hpp>
 
@@ -73,12 +74,12 @@ syncnorm::device to_device(const std::string& word) {
 } // namespace
 
 config::config() {
-  syncnorm::detail::add_types<caf::id_block::syncnorm, caf::id_block::pipeline>(
+  syncnorm::compat::add_types<caf::id_block::syncnorm, caf::id_block::pipeline>(
       *this);
   // Slaves calculate for some microseconds between messages: with cores to
   // spare, idle workers look for work for a millisecond before they sleep.
   if (std::thread::hardware_concurrency() > 1)
-    syncnorm::detail::poll_when_idle(*this, 20'000);
+    syncnorm::compat::poll_when_idle(*this, 20'000);
   opt_group{custom_options_, "global"}
       .add(input, "input",
            "records: a file of IDX or CSV, - for CSV from "
@@ -100,11 +101,11 @@ config::config() {
 }
 
 bool config::read(int argc, char** argv) {
-  if (auto problem = syncnorm::detail::read_command_line(*this, custom_options_,
+  if (auto problem = syncnorm::compat::read_command_line(*this, custom_options_,
                                                          argc, argv);
       !problem.empty())
     throw std::runtime_error{problem};
-  if (syncnorm::detail::printed_help(*this))
+  if (syncnorm::compat::printed_help(*this))
     return false;
   if (input.empty())
     throw std::runtime_error{"--input: expected a file, or - for standard "

@@ -114,7 +114,7 @@ int after_printing(int code) {
 }
 
 int run(int argc, char** argv) {
-  syncnorm::detail::init_types<caf::id_block::syncnorm,
+  syncnorm::compat::init_types<caf::id_block::syncnorm,
                                caf::id_block::pipeline>();
   config options;
   if (!options.read(argc, argv))

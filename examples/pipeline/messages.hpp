@@ -3,6 +3,7 @@
 #include "records.hpp"
 
 #include <syncnorm/actors.hpp>
+#include <syncnorm/compat.hpp>
 
 #include <cstdint>
 #include <optional>
@@ -94,7 +95,7 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(pipeline::crew)
 namespace pipeline {
 
 /// A stage that takes batches.
-using stage_actor = syncnorm::detail::typed_actor<
+using stage_actor = syncnorm::compat::typed_actor<
     /// From the stage before, in the order of the numbers.
     caf::result<void>(batch_atom, batch),
 
@@ -102,13 +103,13 @@ using stage_actor = syncnorm::detail::typed_actor<
     caf::result<void>(end_atom, totals)>;
 
 /// The sink.
-using sink_actor = syncnorm::detail::typed_actor<
+using sink_actor = syncnorm::compat::typed_actor<
     /// From the stage before, in order: the batch's number, a score a record.
     caf::result<void>(scores_atom, std::uint64_t, syncnorm::double_array),
     caf::result<void>(end_atom, totals)>;
 
 /// The source.
-using source_actor = syncnorm::detail::typed_actor<
+using source_actor = syncnorm::compat::typed_actor<
     /// Once: read, and send batches there.
     caf::result<void>(start_atom, caf::actor),
 
@@ -120,7 +121,7 @@ using source_actor = syncnorm::detail::typed_actor<
     caf::result<void>(stop_atom, std::string)>;
 
 /// Starts slave actors, and starts them anew when one has died.
-using supervisor_actor = syncnorm::detail::typed_actor<
+using supervisor_actor = syncnorm::compat::typed_actor<
     /// From anybody: the slave actors of now.
     caf::result<crew>(crew_atom),
 

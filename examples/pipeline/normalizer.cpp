@@ -1,5 +1,6 @@
 #include "normalizer.hpp"
 
+#include <syncnorm/compat.hpp>
 #include <syncnorm/errors.hpp>
 
 #include <utility>
@@ -44,7 +45,7 @@ normalizer::behavior_type normalizer::make_behavior() {
   link_to(source_);
   link_to(supervisor_);
   recovering_ = true;
-  syncnorm::detail::request(this, supervisor_, crew_atom_v)
+  syncnorm::compat::request(this, supervisor_, crew_atom_v)
       .then([this](const crew& x) { take(x); },
             [this](const caf::error& x) { give_up(syncnorm::describe(x)); });
   return {
@@ -121,14 +122,14 @@ void normalizer::ask(const group_ptr& some, std::size_t slave) {
   }
   ++open_;
   auto& to = crew_.slaves[slave];
-  syncnorm::detail::request(this, to, syncnorm::forward_atom_v,
+  syncnorm::compat::request(this, to, syncnorm::forward_atom_v,
                             std::move(parts))
       .then(
           [this, some, slave, to](const syncnorm::shared_tensors& ys,
                                   std::uint64_t ticket) {
             // Nobody comes back with these tickets for a backward pass.
             for (std::size_t i = 0; ticket != 0 && i < ys.each.size(); ++i)
-              syncnorm::detail::anon_send(to, syncnorm::forget_atom_v,
+              syncnorm::compat::anon_send(to, syncnorm::forget_atom_v,
                                           ticket + i);
             gather(*some, slave, ys);
           },
@@ -158,7 +159,7 @@ void normalizer::settle() {
   while (!window_.empty() && window_.front()->done()) {
     auto& at = *window_.front();
     attempts_ = 0;
-    syncnorm::detail::send(this, next_, batch_atom_v,
+    syncnorm::compat::send(this, next_, batch_atom_v,
                            batch{at.in.number, std::move(at.out)});
     window_.pop_front();
   }
@@ -174,7 +175,7 @@ void normalizer::recover() {
     return give_up(syncnorm::describe(*broken_));
   ++recoveries_;
   recovering_ = true;
-  syncnorm::detail::request(this, supervisor_, recover_atom_v,
+  syncnorm::compat::request(this, supervisor_, recover_atom_v,
                             window_.front()->in)
       .then([this](const crew& x) { take(x); },
             [this](const caf::error& x) { give_up(syncnorm::describe(x)); });
@@ -186,7 +187,7 @@ void normalizer::give_up(const std::string& why) {
   for (const auto& at : window_)
     lose(at->in);
   window_.clear();
-  syncnorm::detail::send(this, source_, stop_atom_v, why);
+  syncnorm::compat::send(this, source_, stop_atom_v, why);
   stop_->raise(stop_signal::reason::failed);
   end_if_empty();
 }
@@ -204,13 +205,13 @@ void normalizer::end_if_empty() {
   if (!failure_.empty())
     end.fail(failure_);
   if (!end.failure.empty())
-    return syncnorm::detail::send(this, next_, end_atom_v, end);
+    return syncnorm::compat::send(this, next_, end_atom_v, end);
   auto pass_on = [this, end](const std::string& problem) mutable {
     if (!problem.empty())
       end.fail(problem);
-    syncnorm::detail::send(this, next_, end_atom_v, end);
+    syncnorm::compat::send(this, next_, end_atom_v, end);
   };
-  syncnorm::detail::request(this, supervisor_, dismiss_atom_v)
+  syncnorm::compat::request(this, supervisor_, dismiss_atom_v)
       .then(pass_on, [pass_on](const caf::error& x) mutable {
         pass_on(syncnorm::describe(x));
       });

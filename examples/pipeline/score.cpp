@@ -43,11 +43,11 @@ score::behavior_type score::make_behavior() {
   link_to(next_);
   return {
       [this](batch_atom, const batch& x) {
-        syncnorm::detail::send(this, next_, scores_atom_v, x.number,
+        syncnorm::compat::send(this, next_, scores_atom_v, x.number,
                                scores_of(x));
       },
       [this](end_atom, const totals& x) {
-        syncnorm::detail::send(this, next_, end_atom_v, x);
+        syncnorm::compat::send(this, next_, end_atom_v, x);
       },
   };
 }

@@ -42,7 +42,7 @@ void sink::write(std::uint64_t number, const syncnorm::double_array& scores) {
   if (out_.stream && failure_.empty())
     write_lines(scores);
   (failure_.empty() ? records_ : lost_) += scores.size();
-  syncnorm::detail::send(this, source_, credit_atom_v);
+  syncnorm::compat::send(this, source_, credit_atom_v);
 }
 
 void sink::write_lines(const syncnorm::double_array& scores) {
@@ -61,7 +61,7 @@ void sink::fail(const std::string& why) {
   if (!failure_.empty())
     return;
   failure_ = why;
-  syncnorm::detail::send(this, source_, stop_atom_v, why);
+  syncnorm::compat::send(this, source_, stop_atom_v, why);
   stop_->raise(stop_signal::reason::failed);
 }
 

@@ -1,5 +1,6 @@
 #include "source.hpp"
 
+#include <syncnorm/compat.hpp>
 #include <syncnorm/error.hpp>
 
 #include <algorithm>
@@ -44,7 +45,7 @@ void source::produce() {
     ++on_their_way_;
     ++totals_.batches;
     totals_.peak_in_flight = std::max(totals_.peak_in_flight, on_their_way_);
-    syncnorm::detail::send(this, next_, batch_atom_v, std::move(next));
+    syncnorm::compat::send(this, next_, batch_atom_v, std::move(next));
     // What was read before a record that is refused still goes out.
     if (!totals_.failure.empty())
       finish({});
@@ -96,7 +97,7 @@ void source::finish(const std::string& failure) {
   if (!failure.empty())
     totals_.fail(failure);
   totals_.records = reader_->counts();
-  syncnorm::detail::send(this, next_, end_atom_v, totals_);
+  syncnorm::compat::send(this, next_, end_atom_v, totals_);
 }
 
 } // namespace pipeline

@@ -22,7 +22,7 @@ totals run_stream(caf::actor_system& system,
   auto keeper =
       system.spawn<supervisor, caf::detached>(std::move(owned), state_file);
   auto scatter = system.spawn<normalizer>(keeper, first, stop, behind);
-  syncnorm::detail::anon_send(first, start_atom_v,
+  syncnorm::compat::anon_send(first, start_atom_v,
                               caf::actor_cast<caf::actor>(scatter));
   auto result = done->get();
   // end: spawn

@@ -185,7 +185,7 @@ int status_of_output(int status) {
 }
 
 void run(int argc, char** argv) {
-  detail::init_types<caf::id_block::syncnorm, caf::id_block::syncnorm_train>();
+  compat::init_types<caf::id_block::syncnorm, caf::id_block::syncnorm_train>();
   config configuration;
   auto options = configuration.read(argc, argv);
   if (!options)

@@ -17,6 +17,7 @@
 // With a folder of certificates behind that (scripts/make-certs.sh) both speak
 // TLS, as members of it: server and client, or whatever else is named.
 
+#include "syncnorm/compat.hpp"
 #include "syncnorm/master_directory.hpp"
 #include "syncnorm/network.hpp"
 #include "syncnorm/sync_master.hpp"
@@ -36,7 +37,7 @@ using namespace std::chrono_literals;
 // begin: config
 struct config : caf::actor_system_config {
   config(const std::string& folder, const std::string& member) {
-    detail::add_types<caf::id_block::syncnorm>(*this);
+    compat::add_types<caf::id_block::syncnorm>(*this);
     use_network(*this, 2s);
     if (!folder.empty())
       use_tls(*this, {.certificate = folder + "/" + member + ".pem",
@@ -193,7 +194,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   // begin: types
-  detail::init_types<caf::id_block::syncnorm>();
+  compat::init_types<caf::id_block::syncnorm>();
   // end: types
   std::string folder = argc > 3 ? argv[3] : "";
   std::string member = argc > 4          ? argv[4]

@@ -1,12 +1,18 @@
 #pragma once
 
-#include "syncnorm/detail/caf_compat.hpp"
+#include "syncnorm/compat.hpp"
 #include "syncnorm/message_types.hpp"
 
 #include <cstdint>
 #include <string>
 
 // The whole message protocol. Who knows this page knows the system.
+//
+// Participants of a layer are its owner, who leads (identifier 0), and the
+// slaves (1 or more). Each computes for one replica: one copy of the layer. In
+// a round every participant sends one message to the master and gets one reply.
+// A generation is the set of slaves that have registered together; its rounds
+// count from 1.
 
 namespace syncnorm {
 
@@ -20,10 +26,12 @@ namespace syncnorm {
 template <class In, class Out>
 using sync_master_actor = detail::typed_actor<
     /// From an actor that wants to take part, with its identifier, 1 or more
-    /// (0 is the master's own). The ticket makes a `slave_pipe`. After a round
-    /// has run or failed, the first registration that is not refused begins a
-    /// new generation.
-    /// Errors: invalid_identifier, duplicate_identifier.
+    /// (0 is the owner's). The ticket makes a `slave_pipe`. After a round has
+    /// run or failed, the first registration that is not refused begins a new
+    /// generation.
+    /// Errors: invalid_identifier, duplicate_identifier; unregistered if no
+    /// actor sent it. Of a relay also those of its own registration with its
+    /// parent: master_down, wrong_layer, stale and so on.
     caf::result<slave_ticket>(register_slave_atom, std::int64_t),
 
     /// From a registered slave, once a round. Answered when the round is
@@ -35,8 +43,8 @@ using sync_master_actor = detail::typed_actor<
     /// slot.
     caf::result<void>(run_slave_atom, round_tag, In, detail::reply_slot),
 
-    /// From the owner of the master, once a round: the master's own message.
-    /// Answered as a slave's.
+    /// From the owner, once a round: its own message. Answered as a slave's.
+    /// Errors: as a slave's; invalid_argument from a relay, which nobody leads.
     caf::result<Out>(run_master_atom, In),
 
     /// From the owner, if it is a thread: the same, the answer goes to the
@@ -51,9 +59,9 @@ using sync_master_actor = detail::typed_actor<
 
     /// From a registered slave that cannot do its part of the round, or from
     /// the owner (identifier 0), with the reason: the round fails with
-    /// `participant_failed` for all others. The owner is who led last, in an
-    /// earlier generation too; as long as nobody has, any actor of the master's
-    /// node may say it.
+    /// `participant_failed` for all others. The owner is the actor that led
+    /// last, in an earlier generation too. If none has, or a thread led last,
+    /// any actor of the master's node may say it.
     caf::result<void>(give_up_atom, round_tag, std::string),
 
     /// From the master's own timer: is the round overdue?
@@ -84,54 +92,58 @@ using sync_master_actor = detail::typed_actor<
 /// training, a pass is answered when the other copies have been asked for the
 /// same one; a round that fails is answered with the master's error.
 using batch_norm_slave_actor = detail::typed_actor<
-    /// From the stage before, once a batch: x. Answered with y, and a ticket
-    /// for the backward pass; it is 0, and nothing is kept, in evaluation and
-    /// in online standardization.
+    /// From whoever feeds the layer, once a batch: x. Answered with y, and a
+    /// ticket for the backward pass; it is 0, and nothing is kept, in
+    /// evaluation and in online standardization.
     /// Errors: shape_mismatch, dtype_mismatch, device_mismatch, for which the
     /// other copies, if they take part, get participant_failed. Of the round,
     /// if it is one, as run_slave_atom; master_down if the master's copy was
     /// released.
     caf::result<shared_tensor, std::uint64_t>(forward_atom, shared_tensor),
 
-    /// From the stage before: several batches together, each with statistics of
-    /// its own, as if asked for one after the other; but they share their
-    /// messages, also those of the round. All copies must be asked for the same
-    /// ones together. Answered with their y and the ticket of the first; those
-    /// of the others follow it by one.
+    /// From whoever feeds the layer: several batches together, each with
+    /// statistics of its own, as if asked for one after the other; but they
+    /// share their messages, also those of the round. All copies must be asked
+    /// for the same ones together. Answered with their y and the ticket of the
+    /// first; those of the others follow it by one.
     /// Errors: as above, for all of them if one does not fit; invalid_argument
     /// for none, and for more than one on a CUDA device.
     caf::result<shared_tensors, std::uint64_t>(forward_atom, shared_tensors),
 
-    /// From the stage behind: the ticket and dy. Answered with dx; the
-    /// gradients of weight and bias are added to those of earlier passes.
-    /// Errors: as above; invalid_argument for a ticket that is none, or used.
-    /// As the other copies may be at their pass, they get participant_failed;
-    /// but not for 0, frozen, or online.
+    /// From whoever takes the layer's output: the ticket and dy. Answered with
+    /// dx; the gradients of weight and bias are added to those of earlier
+    /// passes.
+    /// Errors: as above; invalid_argument for an unknown or used ticket. The
+    /// other copies may already wait in that pass, so they get
+    /// participant_failed; not if the ticket is 0 or the layer is frozen or
+    /// online, where no pass needs another copy.
     caf::result<shared_tensor>(backward_atom, std::uint64_t, shared_tensor),
 
     /// From whoever will not come back with a ticket: forget it.
-    /// Errors: invalid_argument for a ticket that is none.
+    /// Errors: invalid_argument for an unknown ticket.
     caf::result<void>(forget_atom, std::uint64_t),
 
     /// From the trainer, between passes: training from now on, or evaluation.
+    /// It counts for each pass that has not begun, also one asked for before.
     caf::result<void>(train_atom, bool),
 
     /// From the trainer: an array of the state, or a gradient, by its name:
     /// `weight`, `running_var`, ..., `weight.grad`, `bias.grad`.
-    /// Errors: invalid_argument for a name that is none.
+    /// Errors: invalid_argument for an unknown name.
     caf::result<double_array>(read_state_atom, std::string),
 
     /// From the trainer, between passes: overwrites that array.
-    /// Errors: as above, and for a counter that is none; shape_mismatch for
-    /// another number of elements.
+    /// Errors: as above, and for a counter that is no whole number from 0 to
+    /// 2^53; shape_mismatch for another number of elements.
     caf::result<void>(write_state_atom, std::string, double_array),
 
     /// From anybody: what the copies' master has counted since it was spawned,
-    /// or, behind a relay, the relay. Nothing for a copy that is alone.
+    /// or, behind a relay, the relay. A copy that is alone answers an empty
+    /// `sync_metrics`.
     /// Errors: master_down.
     caf::result<sync_metrics>(get_metrics_atom),
 
-    /// From a stage that cannot do its part, with the reason: the next round
+    /// From whoever cannot do its part, with the reason: the next round
     /// fails with `participant_failed` for the other copies.
     caf::result<void>(give_up_atom, std::string)>;
 

@@ -39,8 +39,9 @@ struct sync_defaults {
   /// Option `syncnorm.fan-in`: an integer of 2 or more.
   std::int64_t fan_in = 16;
   /// Option `syncnorm.max-message`: the most bytes of a message from another
-  /// node, 65,536 or more. Whoever announces a longer one is lost. It holds for
-  /// what `publish_master` opens and `remote_master` connects to.
+  /// node, 65,536 or more. A node that announces a longer one is disconnected,
+  /// and counts as lost. It holds for what `publish_master` opens and
+  /// `remote_master` connects to.
   std::int64_t max_message = std::int64_t{1} << 30U;
   /// Option `syncnorm.log-level`: `quiet`, `error`, `warning`, `info` or
   /// `debug`.

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "syncnorm/actors.hpp"
-#include "syncnorm/detail/caf_compat.hpp"
+#include "syncnorm/compat.hpp"
 #include "syncnorm/errors.hpp"
 
 #include <chrono>
@@ -18,7 +18,7 @@ namespace syncnorm {
 /// replicas it held. Messages are read by the thread that receives them, where
 /// a `sync_reduction` and a relay also run (`middleman.workers` is 0; a
 /// configuration file may set it to more). Call it in the constructor of the
-/// configuration, after `detail::init_types` or in a program of `CAF_MAIN` with
+/// configuration, after `compat::init_types` or in a program of `CAF_MAIN` with
 /// `caf::io::middleman` (CAF 1.x ends the process else); both sides need the
 /// same time, about a round's deadline.
 /// @throws error `invalid_argument` for less than 5 ms.
@@ -101,8 +101,9 @@ find_actor(caf::actor_system& system, const std::set<std::string>& interface,
 } // namespace detail
 
 /// Publishes a master, a relay, or any other actor, for other nodes.
-/// @returns the port, or `invalid_argument` for an address that is not this
-///          machine's own or is not protected, or a port that cannot be opened.
+/// @returns the port, or `invalid_argument` for no actor, an address that is
+///          not this machine's own or is not protected, or a port that cannot
+///          be opened.
 template <class Handle>
 caf::expected<std::uint16_t>
 publish_master(caf::actor_system& system, const Handle& master,
@@ -112,14 +113,14 @@ publish_master(caf::actor_system& system, const Handle& master,
                                system.message_types<Handle>(), options);
 }
 
-/// Returns the handle of an actor that another process has published, and has
-/// answered: CAF's handshake alone may leave two nodes that connect to each
-/// other at the same moment without a connection. One that answers nothing, as
-/// an actor that blocks, is returned after a second.
-/// @returns `master_down` if nobody answers there in time, or an actor of
-///          another type: trying again may help. The same if that side wants
-///          TLS and this one has none. `invalid_argument` if TLS refused one of
-///          the two, or for an address that is not protected.
+/// Returns the handle of an actor that another process has published, once it
+/// has answered: after CAF's handshake alone, two nodes that connect to each
+/// other at the same moment may have no connection. An actor that answers
+/// nothing, as one that blocks, is returned after a second.
+/// @returns `master_down` if nobody answers there in time: trying again may
+///          help; also if that side wants TLS and this one has none.
+///          `invalid_argument` if the actor there is of another type, if TLS
+///          refused one of the two, or for an address that is not protected.
 template <class Handle>
 caf::expected<Handle> remote_handle(caf::actor_system& system,
                                     const std::string& host, std::uint16_t port,

@@ -83,6 +83,7 @@ public:
   /// A master's or a relay's handle.
   using handle_type = sync_master_actor<In, Out>;
 
+  /// @param master may be null where no relay is needed; then `at` is, too.
   /// @param replicas how many there will be, the owner included.
   /// @throws error as `plan_relays` and `spawn_sync_relay`.
   sync_relays(caf::actor_system& system, handle_type master,

@@ -47,7 +47,7 @@ public:
   // begin: request
   caf::behavior make_behavior() override {
     for (const auto& x : xs_)
-      detail::request(this, slave_, forward_atom_v, x)
+      compat::request(this, slave_, forward_atom_v, x)
           .then([this](const shared_tensor& y, std::uint64_t) { keep(y); },
                 [this](const caf::error& reason) { fail(reason); });
     return {[](caf::unit_t) {}};
@@ -68,7 +68,7 @@ public:
 
   caf::behavior make_behavior() override {
     for (const auto& x : xs_)
-      detail::send(this, slave_, forward_atom_v, x);
+      compat::send(this, slave_, forward_atom_v, x);
     return {[this](const shared_tensor& y, std::uint64_t) { keep(y); },
             [this](const caf::error& reason) { fail(reason); }};
   }
@@ -88,7 +88,7 @@ public:
   // begin: delegate
   caf::behavior make_behavior() override {
     return {[this](forward_atom, const shared_tensor& x) {
-      return detail::delegate(this, slave_, forward_atom_v, x);
+      return compat::delegate(this, slave_, forward_atom_v, x);
     }};
   }
   // end: delegate
@@ -106,7 +106,7 @@ public:
 
   caf::behavior make_behavior() override {
     for (const auto& x : xs_)
-      detail::request(this, front_, forward_atom_v, x)
+      compat::request(this, front_, forward_atom_v, x)
           .then([this](const shared_tensor& y, std::uint64_t) { keep(y); },
                 [this](const caf::error& reason) { fail(reason); });
     return {[](caf::unit_t) {}};
@@ -162,12 +162,12 @@ TEST_CASE_FIXTURE(layer_fixture, "a thread takes a slave actor through a "
                                  "scoped actor") {
   fed_stages net{system};
   caf::scoped_actor self{system};
-  using pending_type = decltype(detail::request(
+  using pending_type = decltype(compat::request(
       self, net.stages[0]->slave(), forward_atom_v, shared_tensor{}));
   std::vector<std::vector<pending_type>> pending(fed_stages::copies);
   for (std::size_t r = 0; r < fed_stages::copies; ++r)
     for (auto& x : net.messages(r))
-      pending[r].push_back(detail::request(self, net.stages[r]->slave(),
+      pending[r].push_back(compat::request(self, net.stages[r]->slave(),
                                            forward_atom_v, std::move(x)));
   for (std::size_t r = 0; r < fed_stages::copies; ++r) {
     outputs ys;

@@ -1,4 +1,5 @@
 #include "syncnorm/batch_norm_stage.hpp"
+#include "syncnorm/compat.hpp"
 
 #include "tests/actors/batch_norm_reference.hpp"
 #include "tests/actors/layer_copies.hpp"
@@ -38,13 +39,13 @@ struct slaves {
 
   // begin: together
   auto ask(std::size_t r, std::vector<shared_tensor> xs) {
-    return detail::request(self, stages[r]->slave(), forward_atom_v,
+    return compat::request(self, stages[r]->slave(), forward_atom_v,
                            shared_tensors{std::move(xs)});
   }
   // end: together
 
   auto ask(std::size_t r, const shared_tensor& x) {
-    return detail::request(self, stages[r]->slave(), forward_atom_v, x);
+    return compat::request(self, stages[r]->slave(), forward_atom_v, x);
   }
 
   [[nodiscard]] std::vector<double> state() {
@@ -184,14 +185,14 @@ TEST_CASE_FIXTURE(layer_fixture, "each of the batches asked for together has "
   slaves first{system, {.name = "stream"}, 2};
   slaves second{system, {.name = "stream"}, 2};
   auto backward = [&](slaves& to, const answers& of) {
-    using pending = decltype(detail::request(to.self, to.stages[0]->slave(),
+    using pending = decltype(compat::request(to.self, to.stages[0]->slave(),
                                              backward_atom_v, std::uint64_t{},
                                              shared_tensor{}));
     std::vector<pending> open;
     std::vector<shared_tensor> result;
     for (std::size_t k = 0; k < 4; ++k)
       for (std::size_t r = 0; r < 2; ++r)
-        open.push_back(detail::request(to.self, to.stages[r]->slave(),
+        open.push_back(compat::request(to.self, to.stages[r]->slave(),
                                        backward_atom_v, of.tickets[2 * k + r],
                                        xs[r][k]));
     for (auto& x : open)

@@ -202,6 +202,10 @@ TEST_CASE_FIXTURE(system_fixture, "publishing and connecting fail in words") {
                 + std::to_string(*port)
                 + " of 127.0.0.1 cannot be opened: Address already in use";
   CHECK(describe(again.error()) == in_use);
+  auto none = publish_master(system, sync_master_actor<block, block>{});
+  REQUIRE_FALSE(none);
+  CHECK(describe(none.error())
+        == "invalid_argument: publish_master: expected an actor, got none");
   // What is reused is no port at which somebody listens.
   again = publish_master(system, master, {.port = *port, .reuse = true});
   REQUIRE_FALSE(again);
@@ -223,7 +227,9 @@ TEST_CASE_FIXTURE(system_fixture, "publishing and connecting fail in words") {
   caf::actor_system other{other_cfg};
   auto wrong = remote_master<double, double>(other, "127.0.0.1", *port);
   REQUIRE_FALSE(wrong);
-  CHECK(code_of(wrong.error()) == errc::master_down);
+  CHECK(describe(wrong.error())
+        == "invalid_argument: remote_master: port " + std::to_string(*port)
+               + " of 127.0.0.1: the actor there is of another type");
   CHECK(remote_master<block, block>(other, "127.0.0.1", *port));
   caf::actor_system_config cfg2;
   CHECK_THROWS_AS(use_network(cfg2, caf::timespan{0}), error);

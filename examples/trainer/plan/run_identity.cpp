@@ -1,6 +1,6 @@
 #include "trainer/plan/run_identity.hpp"
 
-#include "syncnorm/detail/caf_compat.hpp"
+#include "syncnorm/compat.hpp"
 
 #include <fmt/format.h>
 
@@ -30,7 +30,7 @@ std::string run_identity(const settings& options, const dataset& data,
   };
   const auto& shape = data.training.shape;
   add("syncnorm", SYNCNORM_TRAIN_VERSION);
-  add("caf", syncnorm::detail::caf_line);
+  add("caf", syncnorm::compat::caf_line);
   add("model", to_string(options.model));
   add("norm", to_string(options.norm));
   add("precision", to_string(options.precision));

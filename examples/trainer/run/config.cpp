@@ -5,6 +5,7 @@
 #include "trainer/plan/launch.hpp"
 #include "trainer/run/messages.hpp"
 
+#include "syncnorm/compat.hpp"
 #include "syncnorm/message_types.hpp"
 #include "syncnorm/network.hpp"
 
@@ -53,9 +54,9 @@ void config::read_counts() {
 }
 
 config::config() {
-  detail::add_types<caf::id_block::syncnorm, caf::id_block::syncnorm_train>(
+  compat::add_types<caf::id_block::syncnorm, caf::id_block::syncnorm_train>(
       *this);
-  detail::sleep_when_idle(*this);
+  compat::sleep_when_idle(*this);
   // With other heartbeats once `parse` knows the deadline.
   use_network(*this);
   options_.data = SYNCNORM_TRAIN_DATA;
@@ -114,10 +115,10 @@ config::config() {
 
 std::optional<settings> config::read(int argc, char** argv) {
   if (auto problem =
-          detail::read_command_line(*this, custom_options_, argc, argv);
+          compat::read_command_line(*this, custom_options_, argc, argv);
       !problem.empty())
     throw failure{problem};
-  if (detail::printed_help(*this))
+  if (compat::printed_help(*this))
     return std::nullopt;
   refuse_overruled(*this);
   std::ignore = read_defaults(*this);
@@ -133,7 +134,7 @@ std::optional<settings> config::read(int argc, char** argv) {
       apply(*launched, options_);
   options_.validate();
   auto deadline = options_.round_deadline();
-  detail::set_heartbeats(*this, deadline / 5, deadline);
+  compat::set_heartbeats(*this, deadline / 5, deadline);
   protect();
   return options_;
 }

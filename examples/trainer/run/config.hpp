@@ -2,7 +2,7 @@
 
 #include "trainer/plan/settings.hpp"
 
-#include "syncnorm/detail/caf_compat.hpp"
+#include "syncnorm/compat.hpp"
 
 #include <cstddef>
 #include <cstdint>

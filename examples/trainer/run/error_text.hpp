@@ -1,6 +1,6 @@
 #pragma once
 
-#include "syncnorm/detail/caf_compat.hpp"
+#include "syncnorm/compat.hpp"
 
 #include <cstddef>
 #include <string>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "syncnorm/detail/caf_compat.hpp"
+#include "syncnorm/compat.hpp"
 #include "syncnorm/shared_array.hpp"
 
 #include <cstddef>
@@ -50,9 +50,9 @@ template <class T>
 
 template <class Inspector>
 auto inspect(Inspector& f, flat_array& x) {
-  return detail::inspect_object(f, x, "syncnorm::train::flat_array",
-                                detail::field("f32", x.f32),
-                                detail::field("f64", x.f64));
+  return compat::inspect_object(f, x, "syncnorm::train::flat_array",
+                                compat::field("f32", x.f32),
+                                compat::field("f64", x.f64));
 }
 
 } // namespace syncnorm::train

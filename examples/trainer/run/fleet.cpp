@@ -4,6 +4,7 @@
 #include "trainer/plan/endpoint.hpp"
 #include "trainer/run/error_text.hpp"
 
+#include "syncnorm/compat.hpp"
 #include "syncnorm/network.hpp"
 
 #include <fmt/format.h>
@@ -41,11 +42,11 @@ bool is_here(const process_entry& x) {
 /// here.
 caf::behavior pass_on_refusals(caf::event_based_actor* self,
                                const host_actor& host) {
-  detail::monitor(
+  compat::monitor(
       self, caf::actor_cast<caf::actor>(host),
       [self](const caf::actor_addr&, const caf::error&) { self->quit(); });
   return {[self, host](std::string& line) {
-    detail::send(self, host, refused_atom_v, std::move(line));
+    compat::send(self, host, refused_atom_v, std::move(line));
   }};
 }
 
@@ -103,7 +104,7 @@ void fleet::publish() {
 
 void fleet::print_refusals() {
   caf::scoped_actor self{system_};
-  detail::request(self, host_, refusals_atom_v)
+  compat::request(self, host_, refusals_atom_v)
       .receive(
           [this](const std::vector<std::string>& lines) {
             for (const auto& line : lines)
@@ -139,7 +140,7 @@ std::vector<process_entry> fleet::call_roll(std::uint64_t count,
   std::vector<process_entry> result;
   caf::error problem;
   caf::scoped_actor self{system_};
-  detail::request(self, host_, roll_atom_v, count, patience)
+  compat::request(self, host_, roll_atom_v, count, patience)
       .receive([&](std::vector<process_entry>& x) { result = std::move(x); },
                [&](caf::error& x) { problem = std::move(x); });
   if (problem != caf::none)
@@ -153,7 +154,7 @@ bool fleet::has_changed() const noexcept {
 
 void fleet::dismiss(std::uint64_t number, const std::string& why) {
   caf::scoped_actor self{system_};
-  detail::send(self, host_, dismiss_atom_v, number, why);
+  compat::send(self, host_, dismiss_atom_v, number, why);
 }
 
 void fleet::dismiss_gone(const std::vector<process_entry>& roll) {
@@ -230,7 +231,7 @@ void fleet::end(bool good, const std::string& text) {
     return;
   print_refusals();
   caf::scoped_actor self{system_};
-  detail::request(self, host_, end_atom_v, good, text, farewell)
+  compat::request(self, host_, end_atom_v, good, text, farewell)
       .receive([](bool) {}, [](const caf::error&) {});
   system_.middleman().unpublish(host_, 0);
   caf::anon_send_exit(host_, caf::exit_reason::user_shutdown);

@@ -2,6 +2,7 @@
 
 #include "trainer/run/messages.hpp"
 
+#include "syncnorm/compat.hpp"
 #include "syncnorm/errors.hpp"
 
 #include <fmt/format.h>
@@ -77,7 +78,7 @@ public:
 
 private:
   void ask(std::size_t i) {
-    detail::monitor(this, caf::actor_cast<caf::actor>(members_[i]),
+    compat::monitor(this, caf::actor_cast<caf::actor>(members_[i]),
                     [this](const caf::actor_addr& who, const caf::error& why) {
                       on_down(who, why);
                     });
@@ -108,7 +109,7 @@ private:
       result_[i].problem = std::move(x);
     close(i);
     if (!failed_ && open_ > 0)
-      detail::delayed_send(this, caf::actor{this}, after_error_, expire_atom_v);
+      compat::delayed_send(this, caf::actor{this}, after_error_, expire_atom_v);
     failed_ = true;
   }
 
@@ -200,7 +201,7 @@ answers<Result> end_gather(pending_answers<Result> pending, std::size_t count) {
     late = is_late(pending.all, limits.after_answer);
   }
   if (late)
-    detail::anon_send(pending.asker, expire_atom_v);
+    compat::anon_send(pending.asker, expire_atom_v);
   try {
     return pending.all.get();
   } catch (const std::future_error&) {

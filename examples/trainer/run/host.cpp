@@ -4,6 +4,7 @@
 #include "trainer/plan/run_identity.hpp"
 #include "trainer/run/error_text.hpp"
 
+#include "syncnorm/compat.hpp"
 #include "syncnorm/errors.hpp"
 
 #include <fmt/format.h>
@@ -110,7 +111,7 @@ private:
     auto porter = caf::actor_cast<caf::actor>(current_sender());
     entry.porter = porter.address();
     guests_.emplace(last_number_, std::move(entry));
-    detail::monitor(this, porter,
+    compat::monitor(this, porter,
                     [this](const caf::actor_addr& who, const caf::error&) {
                       on_down(who);
                     });
@@ -299,7 +300,7 @@ private:
   }
 
   void arm(caf::timespan delay) {
-    detail::delayed_send(this, host_actor{this}, delay, expire_atom_v,
+    compat::delayed_send(this, host_actor{this}, delay, expire_atom_v,
                          ++last_ticket_);
   }
 

@@ -4,7 +4,7 @@
 #include "trainer/run/model_state.hpp"
 
 #include "syncnorm/actors.hpp"
-#include "syncnorm/detail/caf_compat.hpp"
+#include "syncnorm/compat.hpp"
 #include "syncnorm/layer_master.hpp"
 
 #include <cstdint>
@@ -118,10 +118,10 @@ inline detail::named_field<detail::exact_double> field(const char* name,
 template <class Inspector>
 auto inspect(Inspector& f, step_plan& x) {
   exact rate{x.learning_rate};
-  return detail::inspect_object(
-      f, x, "syncnorm::train::step_plan", detail::field("epoch", x.epoch),
-      detail::field("step", x.step), detail::field("begin", x.begin),
-      detail::field("end", x.end), field("learning_rate", rate));
+  return compat::inspect_object(
+      f, x, "syncnorm::train::step_plan", compat::field("epoch", x.epoch),
+      compat::field("step", x.step), compat::field("begin", x.begin),
+      compat::field("end", x.end), field("learning_rate", rate));
 }
 
 template <class Inspector>
@@ -130,9 +130,9 @@ auto inspect(Inspector& f, step_report& x) {
   exact seconds{x.seconds};
   exact averaging{x.averaging};
   exact waiting{x.waiting};
-  return detail::inspect_object(
+  return compat::inspect_object(
       f, x, "syncnorm::train::step_report", field("loss", loss),
-      detail::field("finite", x.finite), field("seconds", seconds),
+      compat::field("finite", x.finite), field("seconds", seconds),
       field("averaging", averaging), field("waiting", waiting));
 }
 
@@ -140,9 +140,9 @@ template <class Inspector>
 auto inspect(Inspector& f, gradient_part& x) {
   exact loss{x.loss};
   exact seconds{x.seconds};
-  return detail::inspect_object(
+  return compat::inspect_object(
       f, x, "syncnorm::train::gradient_part", field("loss", loss),
-      detail::field("gradient", x.gradient), detail::field("narrow", x.narrow),
+      compat::field("gradient", x.gradient), compat::field("narrow", x.narrow),
       field("seconds", seconds));
 }
 
@@ -150,25 +150,25 @@ template <class Inspector>
 auto inspect(Inspector& f, gradient_sum& x) {
   exact loss{x.loss};
   exact seconds{x.seconds};
-  return detail::inspect_object(
+  return compat::inspect_object(
       f, x, "syncnorm::train::gradient_sum", field("loss", loss),
-      detail::field("gradient", x.gradient), detail::field("finite", x.finite),
+      compat::field("gradient", x.gradient), compat::field("finite", x.finite),
       field("seconds", seconds));
 }
 
 template <class Inspector>
 auto inspect(Inspector& f, evaluation& x) {
   exact loss{x.loss};
-  return detail::inspect_object(
-      f, x, "syncnorm::train::evaluation", detail::field("samples", x.samples),
-      detail::field("correct", x.correct), field("loss", loss));
+  return compat::inspect_object(
+      f, x, "syncnorm::train::evaluation", compat::field("samples", x.samples),
+      compat::field("correct", x.correct), field("loss", loss));
 }
 
 template <class Inspector>
 auto inspect(Inspector& f, lineup& x) {
-  return detail::inspect_object(f, x, "syncnorm::train::lineup",
-                                detail::field("layers", x.layers),
-                                detail::field("gradients", x.gradients));
+  return compat::inspect_object(f, x, "syncnorm::train::lineup",
+                                compat::field("layers", x.layers),
+                                compat::field("gradients", x.gradients));
 }
 
 struct application;
@@ -219,7 +219,7 @@ namespace syncnorm::train {
 
 /// One replica: a model on a device, and the thread that computes with it.
 /// Every request is answered; an error's text is one line for the user.
-using replica_actor = detail::typed_actor<
+using replica_actor = compat::typed_actor<
     /// From the trainer, to one of the replicas, before the first step and
     /// whenever others take part from now on: lead so many replicas, this one
     /// included. Answered with what the others need.
@@ -275,7 +275,7 @@ using replica_actor = detail::typed_actor<
 
 /// What a process publishes for those below it in the tree of processes: by it
 /// they connect.
-using door_actor = detail::typed_actor<
+using door_actor = compat::typed_actor<
     /// From those below: still there?
     caf::result<void>(ping_atom)>;
 
@@ -305,23 +305,23 @@ struct process_entry {
 
 template <class Inspector>
 auto inspect(Inspector& f, application& x) {
-  return detail::inspect_object(
-      f, x, "syncnorm::train::application", detail::field("name", x.name),
-      detail::field("rank", x.rank), detail::field("identity", x.identity),
-      detail::field("replicas", x.replicas), detail::field("start", x.start));
+  return compat::inspect_object(
+      f, x, "syncnorm::train::application", compat::field("name", x.name),
+      compat::field("rank", x.rank), compat::field("identity", x.identity),
+      compat::field("replicas", x.replicas), compat::field("start", x.start));
 }
 
 template <class Inspector>
 auto inspect(Inspector& f, process_entry& x) {
-  return detail::inspect_object(
-      f, x, "syncnorm::train::process_entry", detail::field("number", x.number),
-      detail::field("name", x.name), detail::field("rank", x.rank),
-      detail::field("gone", x.gone), detail::field("replicas", x.replicas));
+  return compat::inspect_object(
+      f, x, "syncnorm::train::process_entry", compat::field("number", x.number),
+      compat::field("name", x.name), compat::field("rank", x.rank),
+      compat::field("gone", x.gone), compat::field("replicas", x.replicas));
 }
 
 /// The process that serves a run, as the other processes see it: all that is
 /// published. Errors are one line for the user.
-using host_actor = detail::typed_actor<
+using host_actor = compat::typed_actor<
     /// From a worker: take part in the run. Answered with the process' number
     /// or, as an error, why not.
     caf::result<std::uint64_t>(join_atom, application),

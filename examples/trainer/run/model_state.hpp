@@ -2,7 +2,7 @@
 
 #include "trainer/run/flat_array.hpp"
 
-#include "syncnorm/detail/caf_compat.hpp"
+#include "syncnorm/compat.hpp"
 #include "syncnorm/detail/raw_floats.hpp"
 
 #include <algorithm>
@@ -68,12 +68,12 @@ struct model_state {
 
 template <class Inspector>
 auto inspect(Inspector& f, model_state& x) {
-  return detail::inspect_object(f, x, "syncnorm::train::model_state",
-                                detail::field("fingerprint", x.fingerprint),
-                                detail::field("weights", x.weights),
-                                detail::field("velocity", x.velocity),
-                                detail::field("statistics", x.statistics),
-                                detail::field("batches", x.batches));
+  return compat::inspect_object(f, x, "syncnorm::train::model_state",
+                                compat::field("fingerprint", x.fingerprint),
+                                compat::field("weights", x.weights),
+                                compat::field("velocity", x.velocity),
+                                compat::field("statistics", x.statistics),
+                                compat::field("batches", x.batches));
 }
 
 /// What the state of a model is like.

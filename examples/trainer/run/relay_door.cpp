@@ -5,6 +5,7 @@
 #include "trainer/run/error_text.hpp"
 #include "trainer/run/this_machine.hpp"
 
+#include "syncnorm/compat.hpp"
 #include "syncnorm/network.hpp"
 
 #include <fmt/format.h>
@@ -102,7 +103,7 @@ std::string relay_door::find_break() const {
   auto is_there = false;
   if (above_) {
     caf::scoped_actor self{system_};
-    detail::request_within(self, options_.round_deadline() / 2, above_,
+    compat::request_within(self, options_.round_deadline() / 2, above_,
                            ping_atom_v)
         .receive([&] { is_there = true; }, [](const caf::error&) {});
   }

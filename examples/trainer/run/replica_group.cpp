@@ -113,7 +113,7 @@ void replica_group::settle() {
   for (const auto& member : members_)
     places.push_back(counts[machine_of(member)]++);
   ask<acknowledged>(size(), [&](auto* self, const auto& member, std::size_t i) {
-    return detail::request(self, member, settle_atom_v, places[i],
+    return compat::request(self, member, settle_atom_v, places[i],
                            counts[machine_of(member)]);
   });
 }
@@ -122,12 +122,12 @@ std::uint64_t replica_group::assemble() {
   settle();
   auto leader =
       ask<lineup>(1, [n = size()](auto* self, const auto& member, std::size_t) {
-        return detail::request(self, member, lead_atom_v, std::uint64_t{n});
+        return compat::request(self, member, lead_atom_v, std::uint64_t{n});
       })[0];
   auto lineups = relay(leader);
   auto follow = [&lineups, n = size()](auto* self, const auto& member,
                                        std::size_t i) {
-    return detail::request(self, member, follow_atom_v, lineups[i + 1],
+    return compat::request(self, member, follow_atom_v, lineups[i + 1],
                            std::uint64_t{i + 1}, std::uint64_t{n});
   };
   ask_some<acknowledged>({members_.begin() + 1, members_.end()}, follow);
@@ -140,7 +140,7 @@ std::uint64_t replica_group::participants_of(const lineup& leader) {
   caf::expected<std::uint64_t> result{caf::sec::runtime_error};
   caf::scoped_actor self{system_};
   // That of the gradients is like those of the layers.
-  detail::request_within(self, deadline_, leader.gradients[0],
+  compat::request_within(self, deadline_, leader.gradients[0],
                          get_metrics_atom_v)
       .receive([&](const sync_metrics& x) { result = x.participants; },
                [&](const caf::error& x) { result = x; });
@@ -187,14 +187,14 @@ void replica_group::connect(const process_tree& tree,
     upper.push_back(firsts[process]);
   auto opened = ask_some<std::string>(
       upper, [](auto* self, const auto& member, std::size_t) {
-        return detail::request(self, member, open_atom_v);
+        return compat::request(self, member, open_atom_v);
       });
   auto next = opened.begin();
   for (auto& [process, where] : doors)
     where = std::move(*next++);
   ask_some<acknowledged>(
       lower, [&](auto* self, const auto& member, std::size_t i) {
-        return detail::request(self, member, reach_atom_v, doors[above[i]]);
+        return compat::request(self, member, reach_atom_v, doors[above[i]]);
       });
 }
 
@@ -215,7 +215,7 @@ replica_group::spawn_relays(const process_tree& tree,
     auto made = ask_some<lineup>(
         members, [&](auto* self, const auto& member, std::size_t i) {
           const auto& relay = tree.relays[some[i]];
-          return detail::request(self, member, relay_atom_v,
+          return compat::request(self, member, relay_atom_v,
                                  relay.parent ? result[*relay.parent] : leader,
                                  static_cast<std::uint64_t>(relay.range.first),
                                  static_cast<std::uint64_t>(relay.range.count));
@@ -235,7 +235,7 @@ void replica_group::begin_step(const step_plan& plan) {
   steps_.push_back(begin_gather<step_report>(
       system_, members_,
       [plan](auto* self, const auto& member, std::size_t) {
-        return detail::request(self, member, step_atom_v, plan);
+        return compat::request(self, member, step_atom_v, plan);
       },
       limits(true)));
 }
@@ -257,7 +257,7 @@ evaluation replica_group::evaluate(std::uint64_t samples,
                                    std::size_t replicas) {
   auto make = [=](auto* self, const auto& member, std::size_t i) {
     auto part = shard_of({0, samples}, replicas, i);
-    return detail::request(self, member, evaluate_atom_v,
+    return compat::request(self, member, evaluate_atom_v,
                            std::uint64_t{part.begin}, std::uint64_t{part.end});
   };
   auto parts = ask<evaluation>(replicas, make, true);
@@ -273,7 +273,7 @@ evaluation replica_group::evaluate(std::uint64_t samples,
 void replica_group::require_same_weights() {
   auto hashes = ask<std::uint64_t>(
       size(), [](auto* self, const auto& member, std::size_t) {
-        return detail::request(self, member, hash_atom_v);
+        return compat::request(self, member, hash_atom_v);
       });
   for (std::size_t i = 1; i < hashes.size(); ++i)
     if (hashes[i] != hashes[0])
@@ -286,13 +286,13 @@ model_state replica_group::state() {
   if (leader_lost_)
     throw replica_failure{"replica 0 may be in the middle of a step"};
   return ask<model_state>(1, [](auto* self, const auto& member, std::size_t) {
-    return detail::request(self, member, state_atom_v);
+    return compat::request(self, member, state_atom_v);
   })[0];
 }
 
 void replica_group::assume(const model_state& state) {
   auto make = [&](auto* self, const auto& member, std::size_t) {
-    return detail::request(self, member, assume_atom_v, state);
+    return compat::request(self, member, assume_atom_v, state);
   };
   ask<acknowledged>(size(), make, true);
 }
@@ -301,7 +301,7 @@ std::vector<std::optional<std::string>> replica_group::who_is_there() {
   auto all =
       gather<std::string>(system_, members_,
                           [](auto* self, const auto& member, std::size_t) {
-                            return detail::request(self, member, ping_atom_v);
+                            return compat::request(self, member, ping_atom_v);
                           },
                           {deadline_, deadline_, deadline_});
   std::vector<std::optional<std::string>> result;

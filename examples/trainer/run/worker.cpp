@@ -5,6 +5,7 @@
 #include "trainer/run/error_text.hpp"
 #include "trainer/run/this_machine.hpp"
 
+#include "syncnorm/compat.hpp"
 #include "syncnorm/network.hpp"
 
 #include <fmt/format.h>
@@ -50,11 +51,11 @@ public:
   }
 
   caf::behavior make_behavior() override {
-    detail::monitor(this, caf::actor_cast<caf::actor>(host_),
+    compat::monitor(this, caf::actor_cast<caf::actor>(host_),
                     [this](const caf::actor_addr&, const caf::error&) {
                       fail("the serving process is gone");
                     });
-    detail::request(this, host_, join_atom_v, app_)
+    compat::request(this, host_, join_atom_v, app_)
         .then([this](std::uint64_t number) { stay(number); },
               [this](const caf::error& x) { fail(text_of(x)); });
     return {[this](leave_atom) { look_for_stop(); }};
@@ -64,7 +65,7 @@ private:
   void stay(std::uint64_t number) {
     number_ = number;
     out_->admitted.set_value(number);
-    detail::request(this, host_, stay_atom_v, number)
+    compat::request(this, host_, stay_atom_v, number)
         .then(
             [this](const std::string& text) { finish(printable(text, 1000)); },
             [this](const caf::error& x) { fail(text_of(x)); });
@@ -73,9 +74,9 @@ private:
 
   void look_for_stop() {
     if (stop_())
-      detail::send(this, host_, leave_atom_v, number_);
+      compat::send(this, host_, leave_atom_v, number_);
     else
-      detail::delayed_send(this, caf::actor{this}, 100ms, leave_atom_v);
+      compat::delayed_send(this, caf::actor{this}, 100ms, leave_atom_v);
   }
 
   void finish(std::string text) {
