@@ -337,6 +337,12 @@ void SynchronizedBatchNormBase::on_data_parallel_release() {
   seat_.reset();
 }
 
+void SynchronizedBatchNormBase::on_data_parallel_failure(
+    const std::string& why) {
+  if (seat_)
+    seat_->give_up(why);
+}
+
 std::uint64_t SynchronizedBatchNormBase::messages_sent() const noexcept {
   return seat_ ? seat_->messages_sent() : 0;
 }

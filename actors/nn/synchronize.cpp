@@ -1,7 +1,6 @@
 #include "syncnorm/nn/synchronize.hpp"
 
 #include "syncnorm/nn/module_traits.hpp"
-#include "syncnorm/nn/synchronized_batch_norm.hpp"
 
 #include <utility>
 
@@ -21,10 +20,7 @@ void desynchronize(
 }
 
 void give_up(torch::nn::Module& copy, const std::string& why) {
-  for (const auto& module : copy.modules())
-    if (auto* layer = dynamic_cast<SynchronizedBatchNormBase*>(module.get()))
-      if (layer->seat())
-        layer->seat()->give_up(why);
+  fail_replica(&copy, why);
 }
 
 } // namespace syncnorm::nn

@@ -105,7 +105,8 @@ public:
 ///     m.on_data_parallel_failure(why)
 ///
 /// and, if Module is polymorphic, finds the last three by `replicable` as well.
-/// Specialize it for a type that is not yours.
+/// Specialize it for a type that is not yours, with all five of its functions:
+/// no part of the general template stands in for one that is left out.
 template <class Module>
 struct module_traits {
   /// Names the kind of `m`: copies of one sub-module must be of one kind.

@@ -330,6 +330,50 @@ TEST_CASE("a copy with a thread of its own that gives up ends the wait of the "
   }
 }
 
+/// Has a callback of its own, above a layer that has one.
+struct attentive_net : torch::nn::Module, replicable {
+  SynchronizedBatchNorm2d norm{
+      register_module("norm", SynchronizedBatchNorm2d(2))};
+  std::string told;
+
+  void on_data_parallel_replicate(callback_context&, std::int64_t) override {}
+
+  void on_data_parallel_failure(const std::string& why) override {
+    told = why;
+  }
+};
+
+std::vector<std::shared_ptr<attentive_net>>
+attentive_copies(caf::actor_system& system, std::size_t n) {
+  std::vector<std::shared_ptr<attentive_net>> result;
+  for (std::size_t r = 0; r < n; ++r)
+    result.push_back(std::make_shared<attentive_net>());
+  SynchronizeOptions options;
+  options.deadline = std::chrono::hours{1};
+  synchronize(system, result, options);
+  return result;
+}
+
+TEST_CASE("give_up and fail_replica tell the other copies, and the modules of "
+          "the copy that have a callback for it") {
+  actors env;
+  auto by_give_up = [](torch::nn::Module& m) { give_up(m, "out of data"); };
+  auto by_fail = [](torch::nn::Module& m) { fail_replica(&m, "out of data"); };
+  for (void (*tell)(torch::nn::Module&) : {+by_give_up, +by_fail}) {
+    auto copies = attentive_copies(env.system, 3);
+    auto x = batches(3);
+    auto thrown = on_threads(3, [&](std::size_t r) {
+      if (r == 1)
+        return tell(*copies[r]);
+      copies[r]->norm->forward(x[r]);
+    });
+    for (std::size_t r = 0; r < 3; ++r) {
+      CHECK(contains(text_of(thrown[r]), r == 1 ? "" : "out of data"));
+      CHECK(copies[r]->told == (r == 1 ? "out of data" : ""));
+    }
+  }
+}
+
 /// Copies of one layer that wait for each other longer than any test.
 std::vector<std::shared_ptr<SynchronizedBatchNorm2dImpl>>
 patient_layers(caf::actor_system& system, std::size_t n) {

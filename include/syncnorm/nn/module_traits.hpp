@@ -11,9 +11,10 @@
 
 namespace syncnorm {
 
-/// How `execute_replication_callbacks` walks libtorch's modules: children are
-/// those that are registered; modules with a callback derive from
-/// `replicable`.
+/// How `execute_replication_callbacks`, `release_replicas` and `fail_replica`
+/// walk libtorch's modules: children are those that are registered; modules
+/// with a callback derive from `replicable`. They take pointers to
+/// `torch::nn::Module`: convert pointers to types of your own before the call.
 template <>
 struct module_traits<torch::nn::Module> {
   /// The type's name, for error texts.
@@ -43,6 +44,12 @@ struct module_traits<torch::nn::Module> {
   static void release(torch::nn::Module& m) {
     if (auto* listener = dynamic_cast<replicable*>(&m))
       listener->on_data_parallel_release();
+  }
+
+  /// Tells `m` that its copy cannot go on.
+  static void fail(torch::nn::Module& m, const std::string& why) {
+    if (auto* listener = dynamic_cast<replicable*>(&m))
+      listener->on_data_parallel_failure(why);
   }
 };
 

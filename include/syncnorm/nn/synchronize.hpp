@@ -74,7 +74,9 @@ void desynchronize(
 /// for it, now or later, get `participant_failed` with that reason at once.
 /// Call it from the thread of the copy, for example when its step has thrown
 /// outside of a synchronized layer; a layer that throws, forward or backward,
-/// has done so itself.
+/// has done so itself. It is `fail_replica`: modules of your own that are
+/// `replicable` are told as well.
+/// @throws what such a module throws first, when all have been told.
 void give_up(torch::nn::Module& copy, const std::string& why);
 
 } // namespace syncnorm::nn

@@ -32,6 +32,9 @@ public:
   /// Leaves the seat: the layer is a plain batch norm again.
   void on_data_parallel_release() override;
 
+  /// Tells the other copies that this one does not go on; see `give_up`.
+  void on_data_parallel_failure(const std::string& why) override;
+
   /// Applies the layer; see `SynchronizedBatchNormImplBase`.
   virtual torch::Tensor forward(const torch::Tensor& input) = 0;
 
@@ -47,11 +50,6 @@ public:
   /// How many messages this copy has sent to the layer's master since it took
   /// its seat; 0 without one.
   [[nodiscard]] std::uint64_t messages_sent() const noexcept;
-
-  /// The seat, or null.
-  [[nodiscard]] const detail::participant_ptr& seat() const noexcept {
-    return seat_;
-  }
 
 protected:
   SynchronizedBatchNormBase() = default;
