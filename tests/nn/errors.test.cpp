@@ -374,6 +374,22 @@ TEST_CASE("give_up and fail_replica tell the other copies, and the modules of "
   }
 }
 
+TEST_CASE("desynchronize releases copies of any static type, and none of them "
+          "if one is null") {
+  actors env;
+  auto copies = attentive_copies(env.system, 2);
+  copies.push_back(nullptr);
+  std::string text;
+  CHECK(code_of([&] { desynchronize(copies); }, &text)
+        == errc::invalid_argument);
+  CHECK(contains(text, "copy 2 is null"));
+  CHECK(copies[0]->norm->is_attached());
+  copies.pop_back();
+  desynchronize(copies);
+  for (const auto& copy : copies)
+    CHECK_FALSE(copy->norm->is_attached());
+}
+
 /// Copies of one layer that wait for each other longer than any test.
 std::vector<std::shared_ptr<SynchronizedBatchNorm2dImpl>>
 patient_layers(caf::actor_system& system, std::size_t n) {

@@ -67,8 +67,16 @@ void synchronize(caf::actor_system& system,
 }
 
 /// Releases the copies: each layer is a plain batch norm again.
+/// @throws error `invalid_argument` if one is null, before any is released.
 void desynchronize(
     const std::vector<std::shared_ptr<torch::nn::Module>>& copies);
+
+/// The same for owners of modules of another static type.
+template <class Module>
+void desynchronize(const std::vector<std::shared_ptr<Module>>& copies) {
+  desynchronize(std::vector<std::shared_ptr<torch::nn::Module>>{copies.begin(),
+                                                                copies.end()});
+}
 
 /// Tells the other copies that `copy` does not go on, and why: those that wait
 /// for it, now or later, get `participant_failed` with that reason at once.
