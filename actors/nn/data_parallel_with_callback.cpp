@@ -30,22 +30,26 @@ std::vector<torch::Device> default_devices() {
   return result;
 }
 
-/// The same device with an index, if it is there.
-torch::Device require_device(const torch::Device& where) {
+/// The same device, if it is there: of CUDA's with an index, the CPU without.
+torch::Device require_device(const char* option, const torch::Device& where) {
   if (auto expected = detail::why_unusable(where))
     throw error{errc::device_unavailable,
-                fmt::format("DataParallelWithCallback: devices: expected {}, "
-                            "got {}",
-                            *expected, where.str())};
-  return to_torch(detail::to_device(where));
+                fmt::format("DataParallelWithCallback: {}: expected {}, got {}",
+                            option, *expected, where.str())};
+  if (where.is_cpu())
+    return torch::kCPU;
+  auto index = detail::to_device(where).index;
+  return {torch::kCUDA, static_cast<torch::DeviceIndex>(index)};
 }
 
 /// Puts devices where none are given, and indices where they have none.
 void complete(DataParallelWithCallbackOptions& options) {
   if (options.devices().empty())
     options.devices(default_devices());
-  for (auto* some : {&options.devices(), &options.output_device()})
-    std::transform(some->begin(), some->end(), some->begin(), require_device);
+  for (auto& where : options.devices())
+    where = require_device("devices", where);
+  if (auto& where = options.output_device())
+    where = require_device("output_device", *where);
 }
 
 /// What is current on each device when a pass begins.
@@ -91,13 +95,6 @@ std::string text_of(const std::exception_ptr& x) {
 
 } // namespace
 
-torch::Device to_torch(const device& where) {
-  return where.type == device_type::cpu
-             ? torch::Device{torch::kCPU}
-             : torch::Device{torch::kCUDA,
-                             static_cast<torch::DeviceIndex>(where.index)};
-}
-
 /// Copies, their seats and their threads, for as many copies as the last pass
 /// had, and with its options.
 struct DataParallelWithCallbackImpl::state {
@@ -140,8 +137,7 @@ torch::Tensor
 DataParallelWithCallbackImpl::forward(const torch::Tensor& input) {
   complete(options);
   auto devices = options.devices();
-  auto output = options.output_device().empty() ? devices.front()
-                                                : options.output_device()[0];
+  auto output = options.output_device().value_or(devices.front());
   auto dim = options.dim();
   if (dim >= -input.dim() && dim < input.dim()) {
     auto samples = std::max<std::int64_t>(input.size(dim), 1);

@@ -444,7 +444,7 @@ TEST_CASE("input is split and joined along the dimension of the options, on no "
   // Two groups of two show which part of the input each copy has.
   SynchronizeOptions groups;
   groups.group_size = 2;
-  auto along_two = on_cpus(4).dim(2).output_device({torch::kCPU});
+  auto along_two = on_cpus(4).dim(2).output_device(torch::kCPU);
   DataParallelWithCallback parallel{env.system, layer,
                                     along_two.synchronize(groups)};
   auto x = random_batch({5, 3, 8}, {});

@@ -542,6 +542,26 @@ TEST_CASE("a copy that does not come is named when the deadline has passed: "
   check_late_copy(configured, {});
 }
 
+TEST_CASE("a device that the output cannot go to is refused by its option, "
+          "also between passes") {
+  actors env;
+  auto refuses = [](auto f) {
+    std::string text;
+    CHECK(code_of(f, &text) == errc::device_unavailable);
+    CHECK(contains(text, "output_device: expected a CPU or a CUDA device, got "
+                         "meta"));
+  };
+  auto to_none = on_patient_cpus(2).output_device(torch::Device{"meta"});
+  refuses([&] {
+    DataParallelWithCallback parallel{env.system, Fragile(), to_none};
+  });
+  DataParallelWithCallback parallel{env.system, Fragile(), on_patient_cpus(4)};
+  parallel->options.output_device(torch::Device{"meta"});
+  refuses([&] { parallel->forward(torch::randn({8, 2, 3, 3})); });
+  parallel->options.output_device(std::nullopt);
+  require_working(parallel);
+}
+
 TEST_CASE("what a data-parallel object cannot run is an error") {
   actors env;
   CHECK(code_of([&] {

@@ -1,6 +1,5 @@
 #pragma once
 
-#include "syncnorm/device.hpp"
 #include "syncnorm/message_types.hpp"
 #include "syncnorm/nn/replaceable_children.hpp"
 #include "syncnorm/nn/replicate.hpp"
@@ -13,14 +12,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace syncnorm::nn {
-
-/// libtorch's name of a device. Its CPU has no index.
-[[nodiscard]] torch::Device to_torch(const device& where);
 
 /// Options of `DataParallelWithCallback`.
 struct DataParallelWithCallbackOptions {
@@ -28,8 +25,8 @@ struct DataParallelWithCallbackOptions {
   /// CUDA device, or where there is none the CPU, once.
   TORCH_ARG(std::vector<torch::Device>, devices);
 
-  /// Where the output goes; unset: the first device.
-  TORCH_ARG(std::vector<torch::Device>, output_device);
+  /// The one device that the output goes to; unset: the first of `devices`.
+  TORCH_ARG(std::optional<torch::Device>, output_device);
 
   /// The dimension along which input is split and output is joined.
   TORCH_ARG(std::int64_t, dim) = 0;
@@ -135,8 +132,9 @@ public:
   void replace_child(const std::string& name,
                      const std::shared_ptr<torch::nn::Module>& child) override;
 
-  /// Devices, dimension and the layers' synchronization; may be changed between
-  /// passes. Other devices or another synchronization make the copies anew.
+  /// Devices, where the output goes, dimension and the layers' synchronization;
+  /// may be changed between passes. Other devices or another synchronization
+  /// make the copies anew.
   DataParallelWithCallbackOptions options;
 
 private:
