@@ -16,7 +16,9 @@ struct layer_master {
   batch_norm_master_actor master;
 };
 
-/// The masters of all synchronized layers of a model.
+/// The masters of all synchronized layers of a model. It has no type ID: to
+/// send it, put it into a message type of your own, registered in your block,
+/// as `lineup` in examples/trainer/run/messages.hpp.
 using layer_masters = std::vector<layer_master>;
 
 /// For CAF's serializers.

@@ -14,9 +14,10 @@ namespace syncnorm::nn {
 // of CAF's workers may call them.
 
 /// Makes `copy` the first of `copies`: spawns the masters, one a layer.
-/// @param options `group_size` must be 0.
+/// @param options count for all copies; `group_size` must be 0.
 /// @returns the masters, in the order of the layers; pass them to the others,
-///          in a message for example. With one copy their handles are null.
+///          for example in a message type of your own; see `layer_masters`.
+///          With one copy their handles are null.
 /// @throws error `invalid_argument` if `copy` is null, `copies` is less than 1
 ///         or `options` are wrong.
 layer_masters lead_copies(caf::actor_system& system,
@@ -27,8 +28,10 @@ layer_masters lead_copies(caf::actor_system& system,
 /// process or in another. Returns when every layer has registered.
 /// @param copy_id 1 or more.
 /// @throws error `invalid_argument` if `copy` is null or has a layer of which
-///         there is no master; and as the masters answer:
-///         `duplicate_identifier`, `invalid_identifier`, `master_down`.
+///         there is no master, or `copy_id` is less than 1; and as the masters
+///         answer: `duplicate_identifier`, `invalid_identifier`,
+///         `master_down`, also if one on another node does not answer within a
+///         minute.
 void follow_copies(caf::actor_system& system,
                    const std::shared_ptr<torch::nn::Module>& copy,
                    std::int64_t copy_id, const layer_masters& masters);
