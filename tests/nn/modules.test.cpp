@@ -492,6 +492,23 @@ TEST_CASE("a patched data-parallel object of somebody's own gives what "
   }
 }
 
+/// Somebody's own data-parallel object that has lost a copy.
+struct losing_data_parallel {
+  std::function<std::vector<torch::nn::Sequential>()> replicate = [] {
+    return std::vector<torch::nn::Sequential>{
+        torch::nn::Sequential{SynchronizedBatchNorm2d(3)}, nullptr};
+  };
+};
+
+TEST_CASE("a patched data-parallel object that makes a null copy is refused by "
+          "the copy") {
+  actors env;
+  losing_data_parallel own;
+  patch_replication_callback(env.system, own);
+  CHECK_THROWS_WITH_AS(own.replicate(), doctest::Contains("copy 1 is null"),
+                       error);
+}
+
 TEST_CASE("a clone has no seat, and copies share no state") {
   actors env;
   SynchronizedBatchNorm2d layer{2};

@@ -31,7 +31,7 @@ with_replication_callbacks(caf::actor_system& system,
     auto copies = replicate(std::forward<Args>(args)...);
     std::vector<torch::nn::Module*> roots;
     for (auto& copy : copies)
-      roots.push_back(&*copy);
+      roots.push_back(copy ? &*copy : nullptr);
     replication_scope scope{system, options, graph_kind::joint};
     release_replicas(std::span<torch::nn::Module* const>{roots});
     execute_replication_callbacks(std::span<torch::nn::Module* const>{roots});
@@ -60,9 +60,11 @@ concept PatchableDataParallel =
 /// object calls `give_up` for it.
 ///
 /// `replicate` and the copies wait for actors: not to be called from one of
-/// CAF's workers, but from a detached actor or a thread of your own.
+/// CAF's workers, but from a detached actor or a thread of your own. From now
+/// on `replicate` throws what `synchronize` throws.
 ///
-/// @param system spawns the layers' masters; must outlive the object's copies.
+/// @param system spawns the layers' masters; must outlive the object and its
+///               copies.
 template <PatchableDataParallel DataParallel>
 void patch_replication_callback(caf::actor_system& system,
                                 DataParallel& data_parallel,
