@@ -23,10 +23,10 @@ struct ConvertOptions {
 /// synchronized layer and returns the model, or the new layer if `model` is a
 /// batch norm itself. Everything is kept: the parameters are the same tensors
 /// (an optimizer that has them goes on), the buffers share memory with the old
-/// ones, counters, training flags and all options are the same; whether a layer
-/// is affine and tracks statistics is told by its tensors. A layer that stands
-/// in two places stays one layer. Other modules, norms of other kinds and
-/// classes derived from BatchNorm are left alone.
+/// ones, counters, training flags and all options are the same. Whether a layer
+/// is affine and tracks statistics is read from its tensors, not its options. A
+/// layer that stands in two places stays one layer. Other modules, norms of
+/// other kinds and classes derived from BatchNorm are left alone.
 ///
 /// Finds layers in the module registry, at any depth and below
 /// `DataParallelWithCallback`, and replaces them there, in `Sequential`,
@@ -41,9 +41,10 @@ struct ConvertOptions {
 ///
 /// @throws error `invalid_argument`, before anything is changed, if `model` is
 ///         null, if a layer has another owner than those named above, unless
-///         the options allow it, or if `track_running_stats` was switched off
-///         on a layer that has running statistics, which no synchronized one
-///         can follow; it names the layer's path.
+///         the options allow it, if it has only some of its tensors, or if
+///         `track_running_stats` was switched off on a layer that has running
+///         statistics, which no synchronized one can follow; it names the
+///         layer's path.
 [[nodiscard]] std::shared_ptr<torch::nn::Module>
 convert_model(std::shared_ptr<torch::nn::Module> model,
               const ConvertOptions& options = {});

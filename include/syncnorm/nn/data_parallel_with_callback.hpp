@@ -41,28 +41,28 @@ struct DataParallelWithCallbackOptions {
 /// through the whole graph; it adds the gradients of all copies in the model's
 /// parameters. Works on any mix of devices, CPU copies included. Each copy on a
 /// CUDA device uses the stream that is the caller's current one there. Where
-/// CPU copies and others mix, statistics go through the host, for which the
-/// others wait.
+/// copies on CPUs and on CUDA devices mix, statistics go through the host, for
+/// which the latter wait.
 ///
 /// Threads: each copy uses its share of libtorch's threads, one at least. One
-/// thread uses the object at a time. It waits for actors, without a deadline
-/// while the layers register: not to be called from one of CAF's workers, but
-/// from a detached actor or a thread of your own.
+/// thread uses the object at a time: a thread of your own or a detached actor,
+/// not one of CAF's workers, as it waits for actors. While the layers register,
+/// it waits without a deadline.
 ///
 /// Between passes the model may change: parameters, buffers, training flags,
 /// sub-modules, momentum and epsilon of synchronized layers. Other options and
 /// plain members are copied once; see `replica_set`. A pass after parameters
 /// were frozen makes the copies anew, which takes longer, and so does one with
-/// another number of inputs. Making copies, also in the first pass, takes
-/// numbers from libtorch's global random generator: set its seed, or put its
-/// state back, after it where they count.
+/// another number of inputs. Making copies, as the first pass does, takes
+/// numbers from libtorch's global random generator. Where that matters, set its
+/// seed or put its state back afterwards.
 ///
 /// A forward pass cannot call backward or `autograd::grad` through a
 /// synchronized layer: the graph is that of all copies, and is complete when
-/// they have ended. Nor can a backward pass call one again, as to recompute
-/// what was not kept (checkpointing): other copies would have to call it at the
-/// same time. Both are refused; `synchronize` gives each copy a graph and a
-/// thread of its own, which can. Tensor hooks may be registered anywhere.
+/// they have ended. Nor can a backward pass call such a layer again, as
+/// checkpointing does: other copies would have to call it at the same time.
+/// Both are refused. Copies of `synchronize`, each with a graph and a thread of
+/// its own, can do both. Tensor hooks may be registered anywhere.
 ///
 /// Errors: what a copy throws first is what the caller gets. The other copies
 /// stop at their next synchronized layer. The object works again afterwards.
@@ -126,7 +126,7 @@ public:
     return module_;
   }
 
-  /// The copies of the last pass, for inspection.
+  /// The copies of the last pass, for inspection; none before the first.
   [[nodiscard]] std::vector<std::shared_ptr<torch::nn::Module>> copies() const;
 
   void replace_child(const std::string& name,

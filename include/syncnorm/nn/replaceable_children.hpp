@@ -11,8 +11,9 @@ namespace syncnorm::nn {
 /// of libtorch, and can be given another one. `convert_model` calls it.
 ///
 /// `clone()`, which `DataParallelWithCallback` needs, calls `reset()` with the
-/// members of the original: there, make whichever layer the module has. One
-/// that makes the plain layer again cannot be copied once it is converted.
+/// members of the original. There, make a layer of the type that the member has
+/// now: a module that makes the plain layer again cannot be copied once it is
+/// converted.
 ///
 ///     struct NetImpl : torch::nn::Cloneable<NetImpl>,
 ///                      syncnorm::nn::ReplaceableChildren {

@@ -48,12 +48,11 @@ public:
   replica_set(std::shared_ptr<torch::nn::Module> model,
               std::vector<torch::Device> devices);
 
-  /// Sets parameters, buffers, training flags and what changes of the options
-  /// from the model, and the edges on which gradients come back, for the next
-  /// forward pass. Graphs of former passes stay as they are.
-  ///
-  /// Where the model has other sub-modules than it had, or a parameter has been
-  /// frozen, the copies are made anew; then it returns true.
+  /// Makes the copies follow the model in the next forward pass: parameters,
+  /// buffers, training flags, the options named above, and the edges on which
+  /// gradients come back. Graphs of former passes stay as they are.
+  /// @returns whether the copies were made anew, as they are where the model
+  ///          has other sub-modules than it had, or a parameter was frozen.
   bool refresh();
 
   /// The copies, one a device.

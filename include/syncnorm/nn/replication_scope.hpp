@@ -47,10 +47,10 @@ enum class graph_kind : std::uint8_t {
 /// nest; the innermost counts.
 class replication_scope {
 public:
-  /// @param session what `DataParallelWithCallback` knows of its copies, or
-  ///                null.
-  /// @param distant where the one copy that is replicated stands among others
-  ///                that are not, or null; see `lead_copies`.
+  /// @param session what `DataParallelWithCallback` knows of its copies; leave
+  ///                it out.
+  /// @param distant what `lead_copies` and `follow_copies` know of the copies
+  ///                that are not here; leave it out.
   /// @throws error `invalid_argument` for a deadline of zero or less or a
   ///         negative group size.
   explicit replication_scope(
@@ -81,13 +81,13 @@ public:
     return graph_;
   }
 
-  /// The pass that the scope belongs to, or null.
+  /// The pass that the scope belongs to, or null. For the library's layers.
   [[nodiscard]] const std::shared_ptr<detail::forward_session>&
   session() const noexcept {
     return session_;
   }
 
-  /// The copies in other processes, or null.
+  /// The copies that are not here, or null. For the library's layers.
   [[nodiscard]] detail::distant_copies* distant() const noexcept {
     return distant_;
   }

@@ -22,13 +22,16 @@ namespace syncnorm::nn {
 /// backward call through the graphs of two copies would wait for itself for
 /// ever; for that there is `DataParallelWithCallback`.
 ///
-/// Copies may be on any mix of devices, several on one. Backward passes of
-/// copies on CUDA devices wait for the others on the threads that call
-/// backward, not on libtorch's thread of the device; those for second
-/// derivatives wait on the latter and so need a device for each copy: with two
-/// on one they are refused. A layer may be called several times in a pass, if
-/// all copies pass backward through its calls in the same order: one that does
-/// not is named in an error. On devices the calls must depend on each other: a
+/// Copies may be on any mix of devices, several on one. Two kinds of backward
+/// pass need a CUDA device for each copy that is not on a CPU, and are refused
+/// where two share one: a pass for second derivatives, and one by
+/// `autograd::grad` that leaves out the gradient of a layer's input. They wait
+/// for the other copies on libtorch's one thread of the device; other passes
+/// wait on the thread that calls backward.
+///
+/// A layer may be called several times in a pass, if all copies pass backward
+/// through its calls in the same order: one that does not is named in an error.
+/// On CUDA devices each of these calls must depend on the one before: a
 /// backward pass that comes to one before another is done is refused.
 ///
 /// The copies are models of one shape, made for example by `clone()`; their
@@ -39,11 +42,12 @@ namespace syncnorm::nn {
 /// Copies that were synchronized before are released first, also after an
 /// error. A single copy sends no message.
 ///
-/// Waits until the masters, which are actors, have answered: not to be called
-/// from one of CAF's workers either. If all of them are in here, it waits for
+/// This call waits until the masters, which are actors, have answered: none of
+/// CAF's workers may make it either. If all of them are in here, it waits for
 /// ever.
 ///
-/// @param system spawns the masters, one a layer; must outlive the seats.
+/// @param system spawns the masters, one a layer; must outlive the copies, or
+///               at least their release.
 /// @throws error `invalid_argument` if there are no copies, one is null, two
 ///         differ in shape (naming the first difference) or share a layer.
 ///

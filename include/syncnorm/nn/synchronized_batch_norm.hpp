@@ -16,9 +16,9 @@
 
 namespace syncnorm::nn {
 
-/// What every synchronized layer is besides a libtorch module: a copy of a
-/// layer that may have a seat among the layer's other copies. Clones and
-/// copies of a module have no seat.
+/// What every synchronized layer is besides a libtorch module: one of the
+/// copies of a layer. While it is synchronized with the others, it has a seat
+/// among them. Clones and copies of a module have no seat.
 class SynchronizedBatchNormBase : public replicable {
 public:
   /// Takes its seat among the copies; from now on training exchanges moments
