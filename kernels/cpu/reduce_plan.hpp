@@ -15,6 +15,9 @@ inline constexpr std::int64_t sum_terms = 256;
 inline constexpr std::int64_t block_elements = 4096;
 /// Of a block at most this many times the elements that its pivot comes from.
 inline constexpr std::int64_t block_growth = 64;
+/// The same for rows, which have one element of a channel, not a vector of
+/// them: a first block of 4 is a poor pivot for 256.
+inline constexpr std::int64_t row_growth = 16;
 /// Elements whose mean is the first pivot of planes that are longer than a
 /// block behind one element may be.
 inline constexpr std::int64_t first_elements = 16;

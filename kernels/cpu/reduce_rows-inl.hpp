@@ -140,16 +140,16 @@ void add_block_of_rows(const Reduction& r, const row_range& rows,
                 fetch, memory);
 }
 
-/// Sets the pivots of all columns, and their sums to zero.
+/// Sets the pivots of all columns for the block that starts at the row `at`,
+/// and their sums to zero.
 template <class Reduction>
-void begin_rows(const Reduction& r, const row_range& rows, std::int64_t before,
-                std::int64_t fold, std::int64_t channels,
+void begin_rows(const Reduction& r, const typename Reduction::cursor& at,
+                std::int64_t before, std::int64_t fold, std::int64_t channels,
                 const reduce_task& task, const slab_memory& memory) {
   using real = typename Reduction::real;
   auto* pivots = reinterpret_cast<real*>(memory.pivots);
   auto* sums = reinterpret_cast<real*>(memory.sums);
   auto* products = reinterpret_cast<real*>(memory.products);
-  auto at = r.row(rows.group, rows.first);
   auto first = task.first_channel;
   auto last = task.last_channel;
   for (auto c = first; c < last; ++c)
@@ -190,18 +190,37 @@ void flush_rows(const Reduction& r, std::int64_t before, std::int64_t n,
   }
 }
 
+/// Adds rows [first, last), of any number of groups, to the sums of their
+/// columns. Ends before `last` where a column would have more than `sum_terms`:
+/// each group starts in the first column again. Returns where it ends.
+template <class Reduction>
+std::int64_t add_rows_of_groups(const Reduction& r, const walk& w,
+                                std::int64_t first, std::int64_t last,
+                                std::int64_t fold, const reduce_task& task,
+                                const slab_memory& memory) {
+  auto unit = first;
+  for (std::int64_t left = sum_terms; unit < last && left > 0;) {
+    auto g = unit / w.inner;
+    auto end = std::min({unit + left * fold, last, (g + 1) * w.inner});
+    add_block_of_rows(r, {g, unit - g * w.inner, end - g * w.inner}, fold,
+                      w.channels, task, memory);
+    left -= (end - unit + fold - 1) / fold;
+    unit = end;
+  }
+  return unit;
+}
+
 template <class Reduction>
 void reduce_rows(const Reduction& r, const walk& w, std::int64_t fold,
                  const reduce_task& task, const slab_memory& memory) {
   std::int64_t done = 0;
   for (auto unit = task.first_unit; unit < task.last_unit;) {
-    auto g = unit / w.inner;
     auto most = done == 0 ? std::max(fold, std::int64_t{4})
-                          : std::min(sum_terms * fold, block_growth * done);
-    auto end = std::min({unit + most, task.last_unit, (g + 1) * w.inner});
-    row_range rows{g, unit - g * w.inner, end - g * w.inner};
-    begin_rows(r, rows, done, fold, w.channels, task, memory);
-    add_block_of_rows(r, rows, fold, w.channels, task, memory);
+                          : std::min(sum_terms * fold, row_growth * done);
+    begin_rows(r, r.row(unit / w.inner, unit % w.inner), done, fold, w.channels,
+               task, memory);
+    auto end = add_rows_of_groups(
+        r, w, unit, std::min(unit + most, task.last_unit), fold, task, memory);
     flush_rows(r, done, end - unit, fold, w.channels, task, memory);
     done += end - unit;
     unit = end;

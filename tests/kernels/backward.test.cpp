@@ -223,6 +223,22 @@ TEST_CASE("roundings to one side do not add up over many tiny planes") {
   });
 }
 
+TEST_CASE("sums of float64 do not grow less exact with samples that have "
+          "gaps") {
+  // The same value everywhere: each addition of a partial sum rounds to one
+  // side for long.
+  tensor_shape shape{30'000, 4, 2};
+  values source{shape};
+  source.for_each([&](auto n, auto c, auto s) { source.at(n, c, s) = 0.7; });
+  for_each_target([&] {
+    for (const auto& one : layouts_of(dtype::float64, shape)) {
+      INFO(describe(one.layout));
+      check_reduce(one, source, source, false);
+      check_reduce(one, source, source, true);
+    }
+  });
+}
+
 TEST_CASE("backward_reduce of an empty batch gives zeros") {
   for (tensor_shape shape : {tensor_shape{0, 3, 4}, {2, 3, 0}}) {
     auto layout =
