@@ -5,6 +5,9 @@
 
 #include <fmt/format.h>
 
+#include <initializer_list>
+#include <string_view>
+
 namespace syncnorm {
 
 namespace {
@@ -42,6 +45,20 @@ void check_normalize(const call_check& check, const const_tensor_view& x,
                "a pointer");
 }
 
+using memory = used_memory;
+
+/// What normalization writes, apart from its inputs; `check_normalize` has
+/// compared y with x and the residual.
+void check_written(const call_check& check, const const_tensor_view& x,
+                   const tensor_view& y, const fused_tail& tail,
+                   std::initializer_list<memory> per_channel) {
+  auto out = memory::of("y", y);
+  auto mask = memory::of_mask("tail.mask", tail.mask, y);
+  check.apart({mask}, {out, memory::of("x", x),
+                       memory::of("tail.residual", tail.residual, y.layout())});
+  check.apart({out, mask}, per_channel);
+}
+
 void run_normalize(const execution& run, const const_tensor_view& x,
                    const channel_normalizer& channel, const tensor_view& y,
                    const fused_tail& tail) {
@@ -60,7 +77,7 @@ channel_normalizer check_statistics(const call_check& check,
                                     const channel_parameters& parameters,
                                     dtype type) {
   check.array("statistics.var", statistics.var, type);
-  check.epsilon(eps);
+  check.epsilon("eps", eps);
   if (mode > eps_mode::clamp)
     check.fail(errc::invalid_argument, "mode", "plus or clamp",
                std::to_string(int(mode)));
@@ -70,26 +87,17 @@ channel_normalizer check_statistics(const call_check& check,
 }
 
 /// The bias's gradient is `sum_dy`, and may be the same array.
-void check_parameter_gradients(const call_check& check,
-                               const backward_sums& out, std::int64_t channels,
-                               dtype type) {
-  check.optional_array("out.weight_grad", out.weight_grad, type);
-  check.optional_array("out.bias_grad", out.bias_grad, type);
-  if (out.weight_grad != nullptr) {
-    check.apart("out.weight_grad", out.weight_grad, "out.sum_dy", out.sum_dy,
-                channels, type);
-    check.apart("out.weight_grad", out.weight_grad, "out.sum_dy_xmu",
-                out.sum_dy_xmu, channels, type);
-  }
-  if (out.bias_grad != nullptr) {
-    check.same_or_apart("out.bias_grad", out.bias_grad, "out.sum_dy",
-                        out.sum_dy, channels, type);
-    check.apart("out.bias_grad", out.bias_grad, "out.sum_dy_xmu",
-                out.sum_dy_xmu, channels, type);
-  }
-  if (out.weight_grad != nullptr && out.bias_grad != nullptr)
-    check.apart("out.bias_grad", out.bias_grad, "out.weight_grad",
-                out.weight_grad, channels, type);
+void check_sums_apart(const call_check& check, const backward_sums& out,
+                      const channel_memory& of) {
+  auto sum_dy = of("out.sum_dy", out.sum_dy);
+  auto sum_dy_xmu = of("out.sum_dy_xmu", out.sum_dy_xmu);
+  auto weight_grad = of("out.weight_grad", out.weight_grad);
+  auto bias_grad = of("out.bias_grad", out.bias_grad);
+  check.apart({sum_dy_xmu, weight_grad}, {sum_dy});
+  check.apart({weight_grad}, {sum_dy_xmu});
+  check.apart({bias_grad}, {sum_dy_xmu, weight_grad});
+  if (out.bias_grad != out.sum_dy)
+    check.apart({bias_grad}, {sum_dy});
 }
 
 void check_reduce(const call_check& check, const const_tensor_view& dy,
@@ -106,9 +114,41 @@ void check_reduce(const call_check& check, const const_tensor_view& dy,
   check.mask("mask", mask);
   check.array("out.sum_dy", out.sum_dy, type);
   check.array("out.sum_dy_xmu", out.sum_dy_xmu, type);
-  check.apart("out.sum_dy_xmu", out.sum_dy_xmu, "out.sum_dy", out.sum_dy,
-              x.shape().channels, type);
-  check_parameter_gradients(check, out, x.shape().channels, type);
+  check.optional_array("out.weight_grad", out.weight_grad, type);
+  check.optional_array("out.bias_grad", out.bias_grad, type);
+  check_sums_apart(check, out, channel_memory{x});
+}
+
+/// What a reduction writes, apart from what it reads.
+void check_reduced(const call_check& check, const const_tensor_view& dy,
+                   const const_tensor_view& x,
+                   const channel_parameters& parameters,
+                   const std::uint8_t* mask, const backward_sums& out,
+                   const workspace& scratch) {
+  channel_memory of{x};
+  auto sum_dy = of("out.sum_dy", out.sum_dy);
+  auto sum_dy_xmu = of("out.sum_dy_xmu", out.sum_dy_xmu);
+  auto weight_grad = of("out.weight_grad", out.weight_grad);
+  auto bias_grad = of("out.bias_grad", out.bias_grad);
+  memory used{"scratch", scratch.data, x.empty() ? 0 : scratch.bytes};
+  check.apart({sum_dy, sum_dy_xmu, weight_grad, bias_grad, used},
+              {memory::of("x", x), memory::of("dy", dy),
+               memory::of_mask("mask", mask, x),
+               of("parameters.mean", parameters.mean),
+               of("parameters.inv_std",
+                  out.weight_grad == nullptr ? nullptr : parameters.inv_std)});
+  check.apart({used}, {sum_dy, sum_dy_xmu, weight_grad, bias_grad});
+}
+
+/// What is written of the input's gradient, apart from what is read of each
+/// channel and the mask.
+void check_gradient_written(const call_check& check, const tensor_view& dx,
+                            const void* residual_grad, const std::uint8_t* mask,
+                            std::initializer_list<memory> per_channel) {
+  auto out = memory::of("dx", dx);
+  auto residual = memory::of("residual_grad", residual_grad, dx.layout());
+  check.apart({out, residual}, {memory::of_mask("mask", mask, dx)});
+  check.apart({out, residual}, per_channel);
 }
 
 void check_input_gradient(const call_check& check, const const_tensor_view& dy,
@@ -167,6 +207,12 @@ void normalize(const execution& run, const const_tensor_view& x,
   check.array("parameters.mean", parameters.mean, type);
   check.array("parameters.inv_std", parameters.inv_std, type);
   check_affine(check, parameters, type);
+  channel_memory of{x};
+  check_written(check, x, y, tail,
+                {of("parameters.mean", parameters.mean),
+                 of("parameters.inv_std", parameters.inv_std),
+                 of("parameters.weight", parameters.weight),
+                 of("parameters.bias", parameters.bias)});
   run_normalize(run, x,
                 {parameters.mean, parameters.inv_std, false, 0, eps_mode::plus,
                  parameters.weight, parameters.bias},
@@ -183,6 +229,12 @@ void normalize_eval(const execution& run, const const_tensor_view& x,
   check.array("statistics.mean", statistics.mean, type);
   auto channel =
       check_statistics(check, statistics, eps, mode, parameters, type);
+  channel_memory of{x};
+  check_written(check, x, y, tail,
+                {of("statistics.mean", statistics.mean),
+                 of("statistics.var", statistics.var),
+                 of("parameters.weight", parameters.weight),
+                 of("parameters.bias", parameters.bias)});
   run_normalize(run, x, channel, y, tail);
 }
 
@@ -210,6 +262,7 @@ void backward_reduce(const execution& run, const const_tensor_view& dy,
   call_check check{"backward_reduce", run};
   check_reduce(check, dy, x, parameters, mask, out);
   check.scratch(scratch, x.empty() ? 0 : backward_reduce_workspace(x.layout()));
+  check_reduced(check, dy, x, parameters, mask, out, scratch);
   if (on_cpu(run))
     cpu::backward_reduce(run, dy, x, parameters, mask, out, scratch);
   else if constexpr (has_cuda)
@@ -231,6 +284,13 @@ void backward_input(const execution& run, const const_tensor_view& dy,
   check.array("parameters.inv_std", parameters.inv_std, type);
   check.optional_array("parameters.weight", parameters.weight, type);
   check_sums(check, sums, x, type);
+  channel_memory of{x};
+  check_gradient_written(check, dx, residual_grad, mask,
+                         {of("parameters.mean", parameters.mean),
+                          of("parameters.inv_std", parameters.inv_std),
+                          of("parameters.weight", parameters.weight),
+                          of("sums.sum_dy", sums.sum_dy),
+                          of("sums.sum_dy_xmu", sums.sum_dy_xmu)});
   if (x.empty())
     return;
   if (on_cpu(run))
@@ -249,6 +309,10 @@ void backward_input_eval(const execution& run, const const_tensor_view& dy,
   check_input_gradient(check, dy, mask, dx, residual_grad);
   auto channel = check_statistics(check, statistics, eps, mode, parameters,
                                   statistics_type(dy.type()));
+  channel_memory of{dy};
+  check_gradient_written(check, dx, residual_grad, mask,
+                         {of("statistics.var", statistics.var),
+                          of("parameters.weight", parameters.weight)});
   if (dy.empty())
     return;
   if (on_cpu(run))
@@ -275,17 +339,27 @@ void batch_norm_forward(const execution& run, const const_tensor_view& x,
   auto type = statistics_type(x.type());
   check.array("statistics.mean", statistics.mean, type);
   check.array("statistics.inv_std", statistics.inv_std, type);
-  check.apart("statistics.inv_std", statistics.inv_std, "statistics.mean",
-              statistics.mean, x.shape().channels, type);
-  check.running(statistics.running, x.shape().channels, type);
-  check.apart("statistics.mean", statistics.mean, statistics.running,
-              x.shape().channels, type);
-  check.apart("statistics.inv_std", statistics.inv_std, statistics.running,
-              x.shape().channels, type);
+  check.running("statistics.running", statistics.running, x.shape().channels,
+                type);
   check.optional_array("weight", weight, type);
   check.optional_array("bias", bias, type);
   check.scratch(scratch,
                 x.empty() ? 0 : batch_norm_forward_workspace(x.layout()));
+  channel_memory of{x};
+  auto mean = of("statistics.mean", statistics.mean);
+  auto inv_std = of("statistics.inv_std", statistics.inv_std);
+  auto running_mean = of("statistics.running.mean", statistics.running.mean);
+  auto running_var = of("statistics.running.var", statistics.running.var);
+  memory used{"scratch", scratch.data, x.empty() ? 0 : scratch.bytes};
+  check_written(check, x, y, tail, {of("weight", weight), of("bias", bias)});
+  check.apart({mean, inv_std, running_mean, running_var, used},
+              {memory::of("x", x), memory::of("y", y),
+               memory::of("tail.residual", tail.residual, y.layout()),
+               memory::of_mask("tail.mask", tail.mask, y), of("weight", weight),
+               of("bias", bias)});
+  check.apart({inv_std, used}, {mean});
+  check.apart({mean, inv_std, used}, {running_mean, running_var});
+  check.apart({used}, {inv_std});
   if (on_cpu(run) && !x.empty())
     return cpu::batch_norm_forward(run, x, options, statistics, weight, bias, y,
                                    tail, scratch);
@@ -321,6 +395,20 @@ void batch_norm_backward(const execution& run, const const_tensor_view& dy,
   check.optional_array("parameters.weight", parameters.weight, type);
   check.scratch(scratch,
                 x.empty() ? 0 : batch_norm_backward_workspace(x.layout()));
+  channel_memory of{x};
+  auto mean = of("parameters.mean", parameters.mean);
+  auto inv_std = of("parameters.inv_std", parameters.inv_std);
+  auto weight = of("parameters.weight", parameters.weight);
+  check_reduced(check, dy, x, parameters, mask, out, scratch);
+  check_gradient_written(check, dx, residual_grad, mask,
+                         {mean, inv_std, weight});
+  check.apart({of("out.sum_dy", out.sum_dy),
+               of("out.sum_dy_xmu", out.sum_dy_xmu),
+               of("out.weight_grad", out.weight_grad),
+               of("out.bias_grad", out.bias_grad),
+               {"scratch", scratch.data, x.empty() ? 0 : scratch.bytes}},
+              {inv_std, weight, memory::of("dx", dx),
+               memory::of("residual_grad", residual_grad, dx.layout())});
   if (on_cpu(run) && !x.empty())
     return cpu::batch_norm_backward(run, dy, x, parameters, mask, out, dx,
                                     residual_grad, scratch);

@@ -7,6 +7,7 @@
 
 #include <limits>
 #include <string>
+#include <utility>
 
 namespace syncnorm {
 
@@ -77,6 +78,31 @@ void check_finalized(const call_check& check, std::string_view argument,
                       total.type);
 }
 
+/// As `check_finalized`, of the running statistics, if there are any.
+void check_updated(const call_check& check, const const_moments_view& total,
+                   const running_view& running) {
+  if (running.mean == nullptr || total.count == 0)
+    return;
+  for (auto [argument, updated] : {std::pair{"running.mean", running.mean},
+                                   {"running.var", running.var}}) {
+    check.same_or_apart(argument, updated, "total.mean", total.mean,
+                        total.channels, total.type);
+    check.same_or_apart(argument, updated, "total.m2", total.m2, total.channels,
+                        total.type);
+  }
+}
+
+/// What `batch_moments` writes, apart from what it reads and from each other.
+void check_apart(const call_check& check, const const_tensor_view& x,
+                 const moments_view& out, const workspace& scratch) {
+  auto bytes = std::size_t(out.channels) * size_of(out.type);
+  used_memory mean{"out.mean", out.mean, bytes};
+  used_memory m2{"out.m2", out.m2, bytes};
+  check.apart({{"scratch", scratch.data, scratch.bytes}, mean, m2},
+              {used_memory::of("x", x)});
+  check.apart({{"scratch", scratch.data, scratch.bytes}}, {mean, m2});
+}
+
 /// Checks `out`, whose count is not yet set, as moments to be written.
 void check_out(const call_check& check, moments_view out) {
   out.count = 1;
@@ -114,6 +140,7 @@ void batch_moments(const execution& run, const const_tensor_view& x,
     out.count = 0;
     return;
   }
+  check_apart(check, x, out, scratch);
   if (on_cpu(run))
     cpu::batch_moments(run, x, out, scratch);
   else if constexpr (has_cuda)
@@ -142,10 +169,11 @@ void finalize_moments(const execution& run, const const_moments_view& total,
   call_check check{"finalize_moments", run};
   check.moments("total", total);
   check.finalization(options);
-  check.running(running, total.channels, total.type);
+  check.running("running", running, total.channels, total.type);
   check_finalized(check, "mean", mean, total, running);
   check_finalized(check, "inv_std", inv_std, total, running);
   check.apart("inv_std", inv_std, "mean", mean, total.channels, total.type);
+  check_updated(check, total, running);
   if (on_cpu(run))
     cpu::finalize_moments(run, total, options, mean, inv_std, running);
   else if constexpr (has_cuda)

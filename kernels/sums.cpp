@@ -48,12 +48,13 @@ void clear_clamped(const execution& run, const void* inv_std, double eps,
                    std::int64_t channels, dtype type, void* sum_dy_xmu) {
   call_check check{"clear_clamped", run};
   check_type(check, type);
-  check.epsilon(eps);
+  check.epsilon("eps", eps);
   if (channels < 1)
     check.fail(errc::shape_mismatch, "channels", "1 or more",
                std::to_string(channels));
   check.array("inv_std", inv_std, type);
   check.array("sum_dy_xmu", sum_dy_xmu, type);
+  check.apart("sum_dy_xmu", sum_dy_xmu, "inv_std", inv_std, channels, type);
   if (on_cpu(run))
     cpu::clear_clamped(run, inv_std, eps, channels, type, sum_dy_xmu);
   else if constexpr (has_cuda)

@@ -44,6 +44,15 @@ bool fits(const tensor_layout& layout) {
   return layout.sample_stride <= (room - sample) / (n - 1);
 }
 
+bool overlap(const used_memory& a, const used_memory& b) {
+  if (a.data == nullptr || b.data == nullptr)
+    return false;
+  auto first = reinterpret_cast<std::uintptr_t>(a.data);
+  auto second = reinterpret_cast<std::uintptr_t>(b.data);
+  return first < second + b.bytes && second < first + a.bytes && a.bytes != 0
+         && b.bytes != 0;
+}
+
 } // namespace
 
 void fail(errc code, std::string_view operation, std::string_view argument,
@@ -82,11 +91,25 @@ void check_layout(std::string_view operation, std::string_view argument,
 }
 
 bool overlap(const void* a, const void* b, std::int64_t elements, dtype type) {
-  auto bytes = std::uintptr_t(elements) * size_of(type);
-  auto first = reinterpret_cast<std::uintptr_t>(a);
-  auto second = reinterpret_cast<std::uintptr_t>(b);
-  return first < second + bytes && second < first + bytes;
+  auto bytes = std::size_t(elements) * size_of(type);
+  return overlap({{}, a, bytes}, {{}, b, bytes});
 }
+
+used_memory used_memory::of(std::string_view argument, const void* data,
+                            const tensor_layout& layout) {
+  auto [n, c, s] = layout.shape;
+  auto elements = is_one_run(layout) ? std::size_t(n * c * s) : 0;
+  return {argument, data, elements * size_of(layout.type)};
+}
+
+used_memory used_memory::of_mask(std::string_view argument, const void* data,
+                                 const const_tensor_view& view) {
+  return {argument, data, relu_mask_bytes(view.layout())};
+}
+
+channel_memory::channel_memory(const const_tensor_view& view)
+    : bytes_{std::size_t(view.shape().channels)
+             * size_of(statistics_type(view.type()))} {}
 
 call_check::call_check(std::string_view operation, const execution& run)
     : operation_{operation},
@@ -192,6 +215,16 @@ void call_check::apart(std::string_view argument, const void* data,
          "memory that overlaps it");
 }
 
+void call_check::apart(std::initializer_list<used_memory> written,
+                       std::initializer_list<used_memory> others) const {
+  for (const auto& one : written)
+    for (const auto& other : others)
+      if (overlap(one, other))
+        fail(errc::invalid_argument, one.argument,
+             fmt::format("memory apart from {}'s", other.argument),
+             "memory that overlaps it");
+}
+
 void call_check::apart(std::string_view argument, const void* data,
                        const running_view& running, std::int64_t channels,
                        dtype type) const {
@@ -252,14 +285,14 @@ void call_check::scratch(const workspace& given, std::size_t needed) const {
           run_.where.type == device_type::cuda ? 256 : 16);
 }
 
-void call_check::epsilon(double eps) const {
+void call_check::epsilon(std::string_view argument, double eps) const {
   if (!std::isfinite(eps) || eps < 0)
-    fail(errc::invalid_argument, "eps", "a finite number of 0 or more",
+    fail(errc::invalid_argument, argument, "a finite number of 0 or more",
          fmt::format("{}", eps));
 }
 
 void call_check::finalization(const finalize_options& options) const {
-  epsilon(options.eps);
+  epsilon("options.eps", options.eps);
   if (options.mode > eps_mode::clamp)
     fail(errc::invalid_argument, "options.mode", "plus or clamp",
          std::to_string(int(options.mode)));
@@ -268,16 +301,22 @@ void call_check::finalization(const finalize_options& options) const {
          fmt::format("{}", options.momentum));
 }
 
-void call_check::running(const running_view& running, std::int64_t channels,
-                         dtype type) const {
-  optional_array("running.mean", running.mean, type);
-  optional_array("running.var", running.var, type);
-  if ((running.mean == nullptr) != (running.var == nullptr))
-    fail(errc::invalid_argument, "running", "both mean and var, or neither",
-         running.mean == nullptr ? "var only" : "mean only");
-  if (running.mean != nullptr)
-    apart("running.var", running.var, "running.mean", running.mean, channels,
-          type);
+void call_check::running(std::string_view argument, const running_view& running,
+                         std::int64_t channels, dtype type) const {
+  auto [mean, var] = running;
+  if (mean == nullptr && var == nullptr)
+    return;
+  if (mean == nullptr || var == nullptr)
+    fail(errc::invalid_argument, argument, "both mean and var, or neither",
+         mean == nullptr ? "var only" : "mean only");
+  // A name that is not needed would be memory for nothing.
+  for (auto [data, field] : {std::pair{mean, "mean"}, {var, "var"}})
+    if (!is_array(data, type))
+      array(fmt::format("{}.{}", argument, field), data, type);
+  if (overlap(mean, var, channels, type))
+    fail(errc::invalid_argument, fmt::format("{}.var", argument),
+         fmt::format("memory apart from {}.mean's", argument),
+         "memory that overlaps it");
 }
 
 } // namespace syncnorm

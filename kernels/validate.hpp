@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 
@@ -30,6 +31,41 @@ void check_layout(std::string_view operation, std::string_view argument,
 /// Whether two arrays of `elements` have a byte in common.
 [[nodiscard]] bool overlap(const void* a, const void* b, std::int64_t elements,
                            dtype type);
+
+/// What an operation reads or writes, under the name of its argument. Null, or
+/// 0 bytes: nothing.
+struct used_memory {
+  std::string_view argument;
+  const void* data = nullptr;
+  std::size_t bytes = 0;
+
+  /// The elements of a tensor; with gaps between its samples nothing, as other
+  /// memory may lie there.
+  static used_memory of(std::string_view argument,
+                        const const_tensor_view& view) {
+    return of(argument, view.data(), view.layout());
+  }
+  static used_memory of(std::string_view argument, const void* data,
+                        const tensor_layout& layout);
+
+  /// The mask of a tensor's elements.
+  static used_memory of_mask(std::string_view argument, const void* data,
+                             const const_tensor_view& view);
+};
+
+/// Makes `used_memory` of arrays with one element for each channel of a tensor,
+/// of its statistics' type.
+class channel_memory {
+public:
+  explicit channel_memory(const const_tensor_view& view);
+
+  used_memory operator()(std::string_view argument, const void* data) const {
+    return {argument, data, bytes_};
+  }
+
+private:
+  std::size_t bytes_;
+};
 
 /// The checks of one call of an operation. Each throws `error` that names the
 /// operation, the argument, what was expected and what was found.
@@ -71,6 +107,10 @@ public:
              std::string_view other_argument, const void* other,
              std::int64_t elements, dtype type) const;
 
+  /// Nothing that is written has a byte in common with anything of `others`.
+  void apart(std::initializer_list<used_memory> written,
+             std::initializer_list<used_memory> others) const;
+
   /// Neither of the running statistics, if there are any, overlaps an array.
   void apart(std::string_view argument, const void* data,
              const running_view& running, std::int64_t channels,
@@ -94,14 +134,15 @@ public:
   void scratch(const workspace& given, std::size_t needed) const;
 
   /// eps is finite and not negative.
-  void epsilon(double eps) const;
+  void epsilon(std::string_view argument, double eps) const;
 
   /// A good eps, a mode that exists, a momentum in [0, 1].
   void finalization(const finalize_options& options) const;
 
   /// Both arrays null, or both as `array` and apart from each other.
-  void running(const running_view& running, std::int64_t channels,
-               dtype type) const;
+  /// @param argument  what `running` stands for in the error.
+  void running(std::string_view argument, const running_view& running,
+               std::int64_t channels, dtype type) const;
 
   [[noreturn]] void fail(errc code, std::string_view argument,
                          std::string_view expected, std::string_view got) const;

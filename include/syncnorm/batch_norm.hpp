@@ -91,8 +91,8 @@ struct backward_sums {
 ///
 /// @param dy, x the same shape, dtype and format.
 /// @param parameters `mean` and, if a weight gradient is wanted, `inv_std`.
-/// @param out  arrays that do not overlap, except that `bias_grad` may be
-///             `sum_dy`.
+/// @param out  arrays that overlap neither each other, except that `bias_grad`
+///             may be `sum_dy`, nor anything that is read.
 /// @throws error as `batch_moments`.
 void backward_reduce(const execution& run, const const_tensor_view& dy,
                      const const_tensor_view& x,
@@ -115,7 +115,8 @@ void add_arrays(const execution& run, std::span<const void* const> parts,
 /// clamped, which is one whose `inv_std` is 1 / sqrt(eps).
 ///
 /// @param inv_std, sum_dy_xmu  C elements each of `type`, float32 or float64,
-///                             on the device of the execution.
+///                             on the device of the execution; they do not
+///                             overlap.
 /// @throws error as `batch_moments`; `invalid_argument` for eps < 0 or not
 ///         finite.
 void clear_clamped(const execution& run, const void* inv_std, double eps,

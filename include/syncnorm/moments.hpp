@@ -150,6 +150,8 @@ struct finalize_options {
 /// @param mean, inv_std  C elements each of `total.type`, on its device; may be
 ///                the memory of `total.mean` and `total.m2`, and overlap
 ///                neither them, each other nor `running` in another way.
+/// @param running may be the memory of `total.mean` and `total.m2` if neither
+///                `mean` nor `inv_std` is, and overlaps them in no other way.
 /// @throws error as `batch_moments`; `invalid_argument` for eps < 0 or not
 ///         finite, a mode that is none, or a momentum outside [0, 1].
 void finalize_moments(const execution& run, const const_moments_view& total,

@@ -52,7 +52,8 @@ TEST_CASE("every operation refuses a device that is not there") {
   execution run{nowhere, nullptr, nullptr};
   workspace scratch{space, sizeof(space)};
   float sums[4] = {};
-  channel_parameters parameters{sums, sums, nullptr, nullptr};
+  const float given[2] = {};
+  channel_parameters parameters{given, given, nullptr, nullptr};
   moments_view out{8, sums, sums + 2, 2, dtype::float32, nowhere};
   const_moments_view total{8, sums, sums + 2, 2, dtype::float32, nowhere};
   auto refuses = [](const std::string& operation, const auto& call) {

@@ -256,7 +256,7 @@ TEST_CASE("finalize_moments refuses options and arrays that do not do") {
   refuses(op, errc::device_mismatch, "total",
           [](auto& a) { a.part.where = gpu; });
   for (auto eps : {-1e-9, not_a_number, infinity})
-    refuses(op, errc::invalid_argument, "eps",
+    refuses(op, errc::invalid_argument, "options.eps",
             [eps](auto& a) { a.options.eps = eps; });
   for (auto momentum : {-0.1, 1.1, not_a_number})
     refuses(op, errc::invalid_argument, "options.momentum",
@@ -296,6 +296,17 @@ TEST_CASE("finalize_moments refuses arrays that would overwrite each other") {
           [](auto& a) { a.part.mean = moved(a.first, -4); });
   refuses(op, errc::invalid_argument, "inv_std",
           [](auto& a) { a.part.m2 = moved(a.second, 4); });
+  refuses(op, errc::invalid_argument, "running.mean", [](auto& a) {
+    a.running = {moved(a.in, 4), a.scratch.data};
+  });
+  refuses(op, errc::invalid_argument, "running.var", [](auto& a) {
+    a.running = {a.scratch.data, moved(a.in, -4)};
+  });
+  // Each channel is read before it is written.
+  arguments a;
+  a.part.m2 = a.residual_grad;
+  a.running = {a.in, a.residual_grad};
+  CHECK_NOTHROW(op.call(a));
 }
 
 TEST_CASE("a number that is refused is told with all its digits") {
@@ -355,6 +366,112 @@ TEST_CASE("the forward passes refuse memory that they would read too late") {
   }
 }
 
+TEST_CASE("no array of a channel lies where an operation writes") {
+  auto in_output = [](auto& a) { a.in = a.y.data(); };
+  for (auto with : {&channel_parameters::mean, &channel_parameters::inv_std,
+                    &channel_parameters::weight, &channel_parameters::bias}) {
+    refuses(normalize_op, errc::invalid_argument, "y",
+            [with](auto& a) { a.parameters.*with = moved(a.y.data(), 4); });
+    if (with == &channel_parameters::bias)
+      continue;
+    refuses(input_op, errc::invalid_argument, "dx",
+            [with](auto& a) { a.parameters.*with = moved(a.y.data(), 4); });
+    refuses(input_op, errc::invalid_argument, "residual_grad",
+            [with](auto& a) { a.parameters.*with = a.residual_grad; });
+    refuses(backward_op, errc::invalid_argument, "dx",
+            [with](auto& a) { a.parameters.*with = moved(a.y.data(), 4); });
+    refuses(backward_op, errc::invalid_argument, "out.sum_dy",
+            [with](auto& a) { a.parameters.*with = a.sums.sum_dy; });
+  }
+  for (auto with : {&running_statistics::mean, &running_statistics::var})
+    refuses(normalize_eval_op, errc::invalid_argument, "y",
+            [with](auto& a) { a.statistics.*with = a.y.data(); });
+  refuses(input_eval_op, errc::invalid_argument, "dx",
+          [](auto& a) { a.statistics.var = a.y.data(); });
+  for (auto with : {&total_sums::sum_dy, &total_sums::sum_dy_xmu})
+    refuses(input_op, errc::invalid_argument, "dx",
+            [with](auto& a) { a.totals.*with = a.y.data(); });
+  refuses(forward_op, errc::invalid_argument, "y", in_output);
+  refuses(forward_op, errc::invalid_argument, "statistics.mean",
+          [](auto& a) { a.in = moved(a.first, 16); });
+  refuses(forward_op, errc::invalid_argument, "statistics.inv_std",
+          [](auto& a) { a.second = moved(a.y.data(), 8); });
+  refuses(forward_op, errc::invalid_argument, "statistics.running.var",
+          [](auto& a) {
+            a.running = {a.residual_grad, a.in};
+          });
+  refuses(clear_op, errc::invalid_argument, "sum_dy_xmu",
+          [](auto& a) { a.in = a.first; });
+}
+
+TEST_CASE("a reduction's sums are apart from what it reads") {
+  for (const auto& op : {reduce_op, backward_op}) {
+    refuses(op, errc::invalid_argument, "out.sum_dy", [](auto& a) {
+      a.sums.weight_grad = a.residual_grad;
+      a.parameters.inv_std = a.sums.sum_dy;
+      a.residual_grad = nullptr;
+    });
+    refuses(op, errc::invalid_argument, "out.sum_dy_xmu",
+            [](auto& a) { a.parameters.mean = moved(a.second, -16); });
+    refuses(op, errc::invalid_argument, "out.bias_grad",
+            [](auto& a) { a.sums.bias_grad = const_cast<void*>(a.x.data()); });
+    refuses(op, errc::invalid_argument, "out.sum_dy", [](auto& a) {
+      a.mask = moved(static_cast<const std::uint8_t*>(a.sums.sum_dy), 0);
+    });
+  }
+  refuses(backward_op, errc::invalid_argument, "out.weight_grad", [](auto& a) {
+    a.sums.weight_grad = const_cast<void*>(a.parameters.weight);
+  });
+  // Which the reduction alone does not read.
+  arguments a;
+  a.parameters.weight = a.residual_grad;
+  a.sums.weight_grad = a.residual_grad;
+  CHECK_NOTHROW(reduce_op.call(a));
+}
+
+TEST_CASE("a mask lies where nothing else does") {
+  auto at = [](const void* p) {
+    return static_cast<std::uint8_t*>(const_cast<void*>(p));
+  };
+  for (const auto& op : {normalize_op, normalize_eval_op, forward_op}) {
+    refuses(op, errc::invalid_argument, "tail.mask",
+            [at](auto& a) { a.tail.mask = at(a.y.data()); });
+    refuses(op, errc::invalid_argument, "tail.mask",
+            [at](auto& a) { a.tail.mask = at(moved(a.x.data(), 64)); });
+    refuses(op, errc::invalid_argument, "tail.mask", [at](auto& a) {
+      a.tail.residual = a.residual_grad;
+      a.tail.mask = at(a.residual_grad);
+    });
+  }
+  for (const auto& op : {input_op, input_eval_op, backward_op}) {
+    refuses(op, errc::invalid_argument, "dx",
+            [at](auto& a) { a.mask = at(a.y.data()); });
+    refuses(op, errc::invalid_argument, "residual_grad",
+            [at](auto& a) { a.mask = at(a.residual_grad); });
+  }
+}
+
+TEST_CASE("a workspace has no argument in it") {
+  auto in_scratch = [](auto& a) { return moved(a.scratch.data, 64); };
+  refuses(batch_moments_op, errc::invalid_argument, "scratch",
+          [&](auto& a) { a.moments.m2 = in_scratch(a); });
+  for (const auto& op : {batch_moments_op, reduce_op, forward_op, backward_op})
+    refuses(op, errc::invalid_argument, "scratch", [&](auto& a) {
+      a.x = {in_scratch(a), a.layout};
+      a.dy = a.x;
+    });
+  for (const auto& op : {reduce_op, forward_op, backward_op}) {
+    refuses(op, errc::invalid_argument, "scratch", [&](auto& a) {
+      a.in = in_scratch(a);
+      a.parameters = {a.in, a.in, a.in, a.in};
+    });
+    refuses(op, errc::invalid_argument, "scratch", [&](auto& a) {
+      a.second = in_scratch(a);
+      a.sums.sum_dy_xmu = a.second;
+    });
+  }
+}
+
 TEST_CASE("samples of one tensor may lie between those of another") {
   for (const auto& op : all_operations) {
     arguments a;
@@ -386,17 +503,24 @@ TEST_CASE("the whole passes refuse what their steps refuse") {
           [](auto& a) { a.first = nullptr; });
   refuses(forward, errc::invalid_argument, "statistics.inv_std",
           [](auto& a) { a.second = a.first; });
-  refuses(forward, errc::invalid_argument, "running",
-          [](auto& a) { a.running.var = a.scratch.data; });
+  refuses(forward, errc::invalid_argument, "options.eps",
+          [](auto& a) { a.options.eps = -1; });
+  refuses(forward, errc::invalid_argument, "statistics.running",
+          [](auto& a) { a.running.var = a.residual_grad; });
+  refuses(forward, errc::invalid_argument, "statistics.running.mean",
+          [](auto& a) {
+            a.running = {moved(a.residual_grad, 1), a.residual_grad};
+          });
   refuses(forward, errc::invalid_argument, "statistics.mean", [](auto& a) {
     a.running = {a.first, a.scratch.data};
   });
   refuses(forward, errc::invalid_argument, "statistics.inv_std", [](auto& a) {
     a.running = {a.scratch.data, moved(a.second, 4)};
   });
-  refuses(forward, errc::invalid_argument, "running.var", [](auto& a) {
-    a.running = {a.scratch.data, a.scratch.data};
-  });
+  refuses(forward, errc::invalid_argument, "statistics.running.var",
+          [](auto& a) {
+            a.running = {a.scratch.data, a.scratch.data};
+          });
   refuses(forward, errc::invalid_argument, "weight",
           [](auto& a) { a.in = moved(a.in, 2); });
   const auto& backward = backward_op;
