@@ -250,8 +250,7 @@ std::size_t backward_reduce_workspace(const tensor_layout& x) {
     return cpu::backward_reduce_workspace(x);
   if constexpr (has_cuda)
     return cuda::backward_reduce_workspace(x);
-  fail(errc::device_unavailable, "backward_reduce_workspace", "x.where",
-       "a CPU device, as this build has no CUDA kernels", to_string(x.where));
+  fail_without_cuda("backward_reduce_workspace", "x.where", x.where);
 }
 
 void backward_reduce(const execution& run, const const_tensor_view& dy,
@@ -325,7 +324,9 @@ std::size_t batch_norm_forward_workspace(const tensor_layout& x) {
   check_layout("batch_norm_forward_workspace", "x", x);
   if (x.where.type == device_type::cpu)
     return cpu::batch_norm_forward_workspace(x);
-  return batch_moments_workspace(x);
+  if constexpr (has_cuda)
+    return cuda::batch_moments_workspace(x);
+  fail_without_cuda("batch_norm_forward_workspace", "x.where", x.where);
 }
 
 void batch_norm_forward(const execution& run, const const_tensor_view& x,
@@ -377,7 +378,9 @@ std::size_t batch_norm_backward_workspace(const tensor_layout& x) {
   check_layout("batch_norm_backward_workspace", "x", x);
   if (x.where.type == device_type::cpu)
     return cpu::batch_norm_backward_workspace(x);
-  return backward_reduce_workspace(x);
+  if constexpr (has_cuda)
+    return cuda::backward_reduce_workspace(x);
+  fail_without_cuda("batch_norm_backward_workspace", "x.where", x.where);
 }
 
 void batch_norm_backward(const execution& run, const const_tensor_view& dy,

@@ -37,6 +37,8 @@ bool same_memory(const device& a, const device& b) noexcept {
 std::string to_string(const device& where) {
   if (where.type == device_type::cuda)
     return fmt::format("cuda:{}", where.index);
+  if (where.type != device_type::cpu)
+    return fmt::format("device type {}", int(where.type));
   return where.index == 0 ? "cpu" : fmt::format("cpu:{}", where.index);
 }
 

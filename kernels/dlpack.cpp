@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <string_view>
 #include <vector>
 
 namespace syncnorm {
@@ -15,7 +16,7 @@ namespace {
 
 using sizes_type = std::span<const std::int64_t>;
 
-dtype type_of(const DLDataType& type) {
+dtype type_of(std::string_view operation, const DLDataType& type) {
   if (type.lanes == 1 && type.code == kDLFloat) {
     if (type.bits == 16)
       return dtype::float16;
@@ -26,25 +27,30 @@ dtype type_of(const DLDataType& type) {
   }
   if (type.lanes == 1 && type.code == kDLBfloat && type.bits == 16)
     return dtype::bfloat16;
-  fail(errc::dtype_mismatch, "view_of", "tensor.dtype",
+  fail(errc::dtype_mismatch, operation, "tensor.dtype",
        "a float of 16, 32 or 64 bits or a bfloat of 16, one lane",
        fmt::format("code {}, {} bits, {} lanes", type.code, type.bits,
                    type.lanes));
 }
 
-device device_of(const DLDevice& where) {
+device device_of(std::string_view operation, const DLDevice& where) {
+  auto bad = [&](std::string_view expected, std::string_view got) {
+    fail(errc::device_mismatch, operation, "tensor.device", expected, got);
+  };
   switch (where.device_type) {
   case kDLCPU:
   case kDLCUDAHost:
     return {};
   case kDLCUDA:
   case kDLCUDAManaged:
+    if (where.device_id < 0)
+      bad("a device index of 0 or more", std::to_string(where.device_id));
     return {device_type::cuda, where.device_id};
   default:
-    fail(errc::device_mismatch, "view_of", "tensor.device",
-         "memory of a CPU or a CUDA device",
-         fmt::format("device type {}", int(where.device_type)));
+    bad("memory of a CPU or a CUDA device",
+        fmt::format("device type {}", int(where.device_type)));
   }
+  return {};
 }
 
 /// The strides of `sizes` in `format`, without gaps.
@@ -72,15 +78,16 @@ bool has_format(sizes_type sizes, sizes_type strides, memory_format format) {
   return sizes[0] == 1 || strides[0] >= expected[0];
 }
 
-tensor_layout layout_of(const DLTensor& tensor) {
+tensor_layout layout_of(std::string_view operation, const DLTensor& tensor) {
   if (tensor.ndim < 2 || tensor.shape == nullptr)
-    fail(errc::shape_mismatch, "view_of", "tensor",
+    fail(errc::shape_mismatch, operation, "tensor",
          "[N, C] or [N, C, spatial...]",
          fmt::format("{} dimensions", tensor.ndim));
   sizes_type sizes{tensor.shape, std::size_t(tensor.ndim)};
-  auto type = type_of(tensor.dtype);
-  auto where = device_of(tensor.device);
-  auto layout = make_layout(type, sizes, memory_format::channels_first, where);
+  auto type = type_of(operation, tensor.dtype);
+  auto where = device_of(operation, tensor.device);
+  auto layout = checked_layout(operation, "tensor.sizes", type, sizes,
+                               memory_format::channels_first, where);
   if (tensor.strides == nullptr || layout.sample_stride == 0
       || layout.shape.samples == 0)
     return layout;
@@ -92,9 +99,10 @@ tensor_layout layout_of(const DLTensor& tensor) {
     layout.format = format;
     if (sizes[0] > 1)
       layout.sample_stride = strides[0];
+    check_layout(operation, "tensor.strides", layout);
     return layout;
   }
-  fail(errc::shape_mismatch, "view_of", "tensor.strides",
+  fail(errc::shape_mismatch, operation, "tensor.strides",
        fmt::format("dense channels-first or channels-last strides for [{}]",
                    fmt::join(sizes, ", ")),
        fmt::format("[{}]", fmt::join(strides, ", ")));
@@ -143,22 +151,28 @@ std::vector<std::int64_t> sizes_of(const tensor_view& view, sizes_type sizes) {
   return {n, c, s};
 }
 
-} // namespace
-
-tensor_view view_of(const DLManagedTensor& tensor) {
+tensor_view checked_view(std::string_view operation,
+                         const DLManagedTensor& tensor) {
   const auto& inner = tensor.dl_tensor;
-  auto layout = layout_of(inner);
+  auto layout = layout_of(operation, inner);
   auto* data = static_cast<std::byte*>(inner.data);
   if (data != nullptr)
     data += inner.byte_offset;
+  check_data(operation, "tensor.data", data, layout);
   return {data, layout};
+}
+
+} // namespace
+
+tensor_view view_of(const DLManagedTensor& tensor) {
+  return checked_view("view_of", tensor);
 }
 
 dlpack_tensor::dlpack_tensor(DLManagedTensor* tensor) {
   if (tensor == nullptr)
     fail(errc::invalid_argument, "dlpack_tensor", "tensor", "a pointer",
          "null");
-  view_ = view_of(*tensor);
+  view_ = checked_view("dlpack_tensor", *tensor);
   tensor_.reset(tensor);
 }
 

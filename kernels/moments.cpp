@@ -118,8 +118,7 @@ std::size_t batch_moments_workspace(const tensor_layout& x) {
     return cpu::batch_moments_workspace(x);
   if constexpr (has_cuda)
     return cuda::batch_moments_workspace(x);
-  fail(errc::device_unavailable, "batch_moments_workspace", "x.where",
-       "a CPU device, as this build has no CUDA kernels", to_string(x.where));
+  fail_without_cuda("batch_moments_workspace", "x.where", x.where);
 }
 
 void batch_moments(const execution& run, const const_tensor_view& x,

@@ -25,12 +25,6 @@ std::int64_t product(std::span<const std::int64_t> sizes) {
   return result;
 }
 
-[[noreturn]] void bad_sizes(std::string_view expected,
-                            std::span<const std::int64_t> sizes) {
-  fail(errc::invalid_argument, "make_layout", "sizes", expected,
-       fmt::format("[{}]", fmt::join(sizes, ", ")));
-}
-
 } // namespace
 
 std::string to_string(dtype type) {
@@ -57,12 +51,18 @@ std::string to_string(memory_format format) {
   return fmt::format("memory format {}", int(format));
 }
 
-tensor_layout make_layout(dtype type, std::span<const std::int64_t> sizes,
-                          memory_format format, device where) {
+tensor_layout checked_layout(std::string_view operation,
+                             std::string_view argument, dtype type,
+                             std::span<const std::int64_t> sizes,
+                             memory_format format, device where) {
+  auto bad = [&](std::string_view expected) {
+    fail(errc::invalid_argument, operation, argument, expected,
+         fmt::format("[{}]", fmt::join(sizes, ", ")));
+  };
   if (sizes.size() < 2)
-    bad_sizes("[N, C] or [N, C, spatial...]", sizes);
+    bad("[N, C] or [N, C, spatial...]");
   if (std::ranges::any_of(sizes, [](auto size) { return size < 0; }))
-    bad_sizes("no negative size", sizes);
+    bad("no negative size");
   tensor_layout result;
   result.type = type;
   result.shape = {sizes[0], sizes[1], product(sizes.subspan(2))};
@@ -70,9 +70,27 @@ tensor_layout make_layout(dtype type, std::span<const std::int64_t> sizes,
   result.sample_stride = product(sizes.subspan(1));
   result.where = where;
   if (result.shape.spatial < 0 || result.sample_stride < 0)
-    bad_sizes("a tensor of at most 2^63 - 1 bytes", sizes);
-  check_layout("make_layout", "sizes", result);
+    bad("a tensor of at most 2^63 - 1 bytes");
+  check_layout(operation, argument, result);
   return result;
+}
+
+void check_data(std::string_view operation, std::string_view argument,
+                const void* data, const tensor_layout& layout) {
+  auto elements = layout.shape.per_channel() * layout.shape.channels;
+  auto address = reinterpret_cast<std::uintptr_t>(data);
+  if (data == nullptr && elements != 0)
+    fail(errc::invalid_argument, operation, argument,
+         fmt::format("memory of {} elements", elements), "null");
+  if (address % size_of(layout.type) != 0)
+    fail(errc::invalid_argument, operation, argument,
+         fmt::format("a pointer aligned to {} bytes", size_of(layout.type)),
+         fmt::format("{:#x}", address));
+}
+
+tensor_layout make_layout(dtype type, std::span<const std::int64_t> sizes,
+                          memory_format format, device where) {
+  return checked_layout("make_layout", "sizes", type, sizes, format, where);
 }
 
 const_tensor_view::const_tensor_view(const void* data,
@@ -80,14 +98,7 @@ const_tensor_view::const_tensor_view(const void* data,
     : data_{data},
       layout_{layout} {
   check_layout("tensor_view", "layout", layout);
-  auto address = reinterpret_cast<std::uintptr_t>(data);
-  if (data == nullptr && !empty())
-    fail(errc::invalid_argument, "tensor_view", "data",
-         fmt::format("memory of {} elements", size()), "null");
-  if (address % size_of(layout.type) != 0)
-    fail(errc::invalid_argument, "tensor_view", "data",
-         fmt::format("a pointer aligned to {} bytes", size_of(layout.type)),
-         fmt::format("{:#x}", address));
+  check_data("tensor_view", "data", data, layout);
 }
 
 tensor_view::tensor_view(void* data, const tensor_layout& layout)

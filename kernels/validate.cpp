@@ -90,6 +90,12 @@ void check_layout(std::string_view operation, std::string_view argument,
         std::to_string(layout.sample_stride));
 }
 
+void fail_without_cuda(std::string_view operation, std::string_view argument,
+                       const device& where) {
+  fail(errc::device_unavailable, operation, argument,
+       "a CPU device, as this build has no CUDA kernels", to_string(where));
+}
+
 bool overlap(const void* a, const void* b, std::int64_t elements, dtype type) {
   auto bytes = std::size_t(elements) * size_of(type);
   return overlap({{}, a, bytes}, {{}, b, bytes});
@@ -121,9 +127,7 @@ call_check::call_check(std::string_view operation, const execution& run)
     fail(errc::invalid_argument, "run.where", "a device index of 0 or more",
          std::to_string(run.where.index));
   if (!has_cuda && run.where.type == device_type::cuda)
-    fail(errc::device_unavailable, "run.where",
-         "a CPU device, as this build has no CUDA kernels",
-         to_string(run.where));
+    fail_without_cuda(operation, "run.where", run.where);
   if (run.split != nullptr && run.split->run == nullptr)
     fail(errc::invalid_argument, "run.split->run", "a function", "null");
   if (run.split != nullptr && run.split->parts < 1)

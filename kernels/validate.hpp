@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -27,6 +28,23 @@ namespace syncnorm {
 /// Throws as `const_tensor_view` does, under the name of `operation`.
 void check_layout(std::string_view operation, std::string_view argument,
                   const tensor_layout& layout);
+
+/// The layout that `make_layout` returns, under the name of `operation`.
+[[nodiscard]] tensor_layout checked_layout(std::string_view operation,
+                                           std::string_view argument,
+                                           dtype type,
+                                           std::span<const std::int64_t> sizes,
+                                           memory_format format, device where);
+
+/// Throws as `const_tensor_view` does of its data, under the name of
+/// `operation`.
+void check_data(std::string_view operation, std::string_view argument,
+                const void* data, const tensor_layout& layout);
+
+/// Throws what a tensor on a CUDA device gets in a build without its kernels.
+[[noreturn]] void fail_without_cuda(std::string_view operation,
+                                    std::string_view argument,
+                                    const device& where);
 
 /// Whether two arrays of `elements` have a byte in common.
 [[nodiscard]] bool overlap(const void* a, const void* b, std::int64_t elements,

@@ -107,7 +107,8 @@ void backward_reduce(const execution& run, const const_tensor_view& dy,
 ///              float64, on the device of the execution; a null one adds
 ///              nothing. None may overlap `out`, except that `out` may be the
 ///              first. On a CUDA device at most 2048.
-/// @throws error as `merge_moments`.
+/// @throws error as `merge_moments`; `invalid_argument` for less than 1
+///         element.
 void add_arrays(const execution& run, std::span<const void* const> parts,
                 std::int64_t elements, dtype type, void* out);
 

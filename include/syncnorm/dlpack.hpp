@@ -30,9 +30,10 @@ namespace syncnorm {
 /// bits and `kDLBfloat` of 16 bits, one lane.
 ///
 /// @throws error `dtype_mismatch`, `device_mismatch` (a device of another
-///         kind), `shape_mismatch` (fewer than two dimensions, strides of
-///         neither format), or `invalid_argument` (null or misaligned data, a
-///         negative size, no channel).
+///         kind, a CUDA device below 0), `shape_mismatch` (fewer than two
+///         dimensions, strides of neither format), or `invalid_argument` (null
+///         or misaligned data, a negative size, no channel, more than 2^63 - 1
+///         bytes).
 [[nodiscard]] tensor_view view_of(const DLManagedTensor& tensor);
 
 /// A DLPack tensor that was taken over: its deleter is called when this object

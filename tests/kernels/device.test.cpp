@@ -13,6 +13,7 @@ TEST_CASE("a device survives the way through its text") {
   CHECK(to_string(device{}) == "cpu");
   CHECK(to_string(device{device_type::cpu, 3}) == "cpu:3");
   CHECK(to_string(device{device_type::cuda, 1}) == "cuda:1");
+  CHECK(to_string(device{device_type{7}, 1}) == "device type 7");
   CHECK(parse_device("cuda") == device{device_type::cuda, 0});
   CHECK(parse_device("cpu:0") == device{});
 }
@@ -56,7 +57,7 @@ TEST_CASE("the CPU comes first and is always there") {
 TEST_CASE("a device that does not exist is unavailable, and named") {
   for (device where :
        {device{device_type::cuda, 1000}, device{device_type::cuda, -1},
-        device{device_type::cpu, -1}}) {
+        device{device_type::cpu, -1}, device{device_type{7}, 0}}) {
     try {
       require_available(where);
       FAIL_CHECK("no error");

@@ -49,6 +49,7 @@ errc code_of(const foreign& one, const char* named) {
   } catch (const error& e) {
     INFO(e.what());
     CHECK(std::string{e.what()}.find(named) != std::string::npos);
+    CHECK(std::string{e.what()}.rfind("view_of: tensor", 0) == 0);
     return e.code();
   }
   return errc::none;
@@ -135,6 +136,8 @@ TEST_CASE("devices are taken over where there is one of ours") {
   }
   foreign tensor{{2, 3}, {}};
   tensor.tensor.dl_tensor.device = {kDLROCM, 0};
+  CHECK(code_of(tensor, "device") == errc::device_mismatch);
+  tensor.tensor.dl_tensor.device = {kDLCUDA, -1};
   CHECK(code_of(tensor, "device") == errc::device_mismatch);
 }
 
