@@ -140,8 +140,8 @@ struct evaluation : gradients<T> {
     auto weight = channel.weight == nullptr
                       ? real(1)
                       : static_cast<const real*>(channel.weight)[c];
-    k[0] =
-        math::inverse_deviation(var, real(channel.eps), channel.mode) * weight;
+    k[0] = real(math::inverse_deviation(double(var), channel.eps, channel.mode))
+           * weight;
   }
 
   template <access Access>

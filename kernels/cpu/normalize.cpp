@@ -70,10 +70,9 @@ struct normalize_operation {
       return p == nullptr ? absent : static_cast<const real*>(p)[c];
     };
     auto spread = read(channel.spread, 0);
-    auto inv_std =
-        channel.is_variance
-            ? math::inverse_deviation(spread, real(channel.eps), channel.mode)
-            : spread;
+    auto inv_std = channel.is_variance ? real(math::inverse_deviation(
+                       double(spread), channel.eps, channel.mode))
+                                       : spread;
     k[0] = read(channel.mean, 0);
     k[1] = inv_std * read(channel.weight, 1);
     k[2] = read(channel.bias, 0);

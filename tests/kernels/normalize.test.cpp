@@ -284,6 +284,29 @@ TEST_CASE("evaluation normalizes by running statistics") {
       });
 }
 
+TEST_CASE("an epsilon below all floats keeps the deviation of evaluation "
+          "finite") {
+  const float var = 0;
+  const float mean = 0;
+  float m2 = 0;
+  float inv_std = 0;
+  constexpr auto eps = 1e-46;
+  finalize_moments({}, {2, &mean, &m2, 1, dtype::float32, {}}, {.eps = eps},
+                   &m2, &inv_std, {});
+  tensor_layout layout{dtype::float32, {2, 1, 1}, {}, 1, {}};
+  const float x[]{0, 1};
+  for (auto mode : {eps_mode::plus, eps_mode::clamp}) {
+    float y[2];
+    normalize_eval({}, {x, layout}, {&mean, &var}, eps, mode, {}, {y, layout});
+    CHECK(y[0] == 0);
+    CHECK(y[1] == inv_std);
+    backward_input_eval({}, {x, layout}, {nullptr, &var}, eps, mode, {},
+                        nullptr, {y, layout});
+    CHECK(y[0] == 0);
+    CHECK(y[1] == inv_std);
+  }
+}
+
 TEST_CASE("normalize of an empty batch does nothing") {
   channels k{dtype::float32, 3};
   auto layout = make_layout(dtype::float32, std::vector<std::int64_t>{0, 3, 4});
