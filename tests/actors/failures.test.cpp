@@ -15,8 +15,8 @@ namespace {
 
 using adder = collective<double, double>;
 
-sync_options bn2(failure_policy policy = failure_policy::fail_round) {
-  return {.layer = "bn2", .policy = policy};
+sync_options bn2() {
+  return {.layer = "bn2"};
 }
 
 /// Short enough to be waited for, and only ever waited for: no test depends on
@@ -24,8 +24,6 @@ sync_options bn2(failure_policy policy = failure_policy::fail_round) {
 sync_options impatient(failure_policy policy = failure_policy::fail_round) {
   return {.layer = "bn2", .deadline = 50ms, .policy = policy};
 }
-
-constexpr auto survivors = failure_policy::continue_with_survivors;
 
 /// After any failure: a new generation of two slaves runs a round.
 void check_serves_again(adder& c) {
@@ -131,6 +129,20 @@ TEST_CASE_FIXTURE(system_fixture,
 }
 
 TEST_CASE_FIXTURE(system_fixture,
+                  "an owner that takes the place of one that died gives up "
+                  "before it has led") {
+  adder c{system, bn2(), add_up};
+  auto first = c.pipe(1);
+  check_round(c, first);
+  c.kill(0);
+  auto next = c.pipe(1);
+  auto one = c.send(next, 1, 1);
+  c.settle();
+  give_up(c, 0);
+  CHECK(one().failed(errc::participant_failed, {"replica 0", "no data"}));
+}
+
+TEST_CASE_FIXTURE(system_fixture,
                   "nobody gives up for an owner that has led, but a thread "
                   "that led after it") {
   adder c{system, bn2(), add_up};
@@ -170,7 +182,8 @@ TEST_CASE_FIXTURE(system_fixture,
 TEST_CASE_FIXTURE(system_fixture,
                   "a master's own message that never comes ends the round, "
                   "under either policy") {
-  for (auto policy : {failure_policy::fail_round, survivors}) {
+  for (auto policy :
+       {failure_policy::fail_round, failure_policy::continue_with_survivors}) {
     adder c{system, impatient(policy), add_up};
     auto pipes = c.pipes(1);
     CHECK(c.send(pipes[0], 1, 1)().failed(errc::deadline_exceeded,
@@ -236,6 +249,16 @@ TEST_CASE_FIXTURE(system_fixture,
 }
 
 TEST_CASE_FIXTURE(system_fixture,
+                  "a message of another layer is told so, whatever generation "
+                  "its tag names") {
+  adder c{system, bn2(), add_up};
+  auto pipes = c.pipes(1);
+  auto one = c.send_tagged(1, round_tag{layer_hash("bn3"), 7, 1, 1}, 1);
+  CHECK(one().failed(errc::wrong_layer, {"layer bn2", "replica 1"}));
+  CHECK(c.lead(1)().failed(errc::wrong_layer));
+}
+
+TEST_CASE_FIXTURE(system_fixture,
                   "a slave that gives up ends the round with its reason") {
   adder c{system, bn2(), add_up};
   auto pipes = c.pipes(2);
@@ -245,6 +268,28 @@ TEST_CASE_FIXTURE(system_fixture,
   CHECK(zero().failed(errc::participant_failed,
                       {"layer bn2", "replica 1 gave up: out of memory"}));
   check_serves_again(c);
+}
+
+TEST_CASE_FIXTURE(system_fixture,
+                  "a slave's pipe of an earlier generation gives up nothing of "
+                  "the next one") {
+  adder c{system, bn2(), add_up};
+  auto old = c.pipe(1);
+  check_round(c, old);
+  auto pipe = c.pipe(1);
+  old.give_up(c.actor(1), "out of memory");
+  check_round(c, pipe);
+}
+
+TEST_CASE_FIXTURE(system_fixture,
+                  "of two slaves that give up the first one's reason is the "
+                  "round's") {
+  adder c{system, bn2(), add_up};
+  auto pipes = c.pipes(3);
+  pipes[0].give_up(c.actor(1), "out of memory");
+  pipes[1].give_up(c.actor(2), "tired");
+  CHECK(c.send(pipes[2], 3, 1)().failed(errc::participant_failed,
+                                        {"replica 1 gave up: out of memory"}));
 }
 
 TEST_CASE_FIXTURE(system_fixture,
@@ -338,56 +383,6 @@ TEST_CASE_FIXTURE(system_fixture,
                  [&](caf::error& x) { metrics(x); });
     CHECK(metrics.failed(errc::master_down, {"the master is down ("}));
   }
-}
-
-// -- the policy that goes on with the survivors
-// --------------------------------
-
-TEST_CASE_FIXTURE(system_fixture,
-                  "with survivors, the round completes without the dead, and "
-                  "so do the next ones") {
-  adder c{system, bn2(survivors), add_up};
-  auto pipes = c.pipes(3);
-  auto zero = c.lead(1);
-  auto one = c.send(pipes[0], 1, 10);
-  auto two = c.send(pipes[1], 2, 20);
-  c.settle();
-  c.kill(3);
-  for (auto x : {zero(), one(), two()})
-    CHECK(x.value == 31);
-  CHECK(c.nr_slaves() == 2);
-  auto next = c.send(pipes[0], 1, 10);
-  auto last = c.send(pipes[1], 2, 20);
-  CHECK(c.lead(2)().value == 32);
-}
-
-TEST_CASE_FIXTURE(system_fixture,
-                  "with survivors, a late slave is expelled at the deadline "
-                  "and told so when it comes") {
-  adder c{system, impatient(survivors), add_up};
-  auto pipes = c.pipes(2);
-  auto one = c.send(pipes[0], 1, 10);
-  CHECK(c.lead(1)().value == 11);
-  CHECK(one().value == 11);
-  CHECK(c.send(pipes[1], 2, 20)().failed(errc::deadline_exceeded,
-                                         {"for replica 2"}));
-  auto next = c.send(pipes[0], 1, 10);
-  CHECK(c.lead(2)().value == 12);
-}
-
-TEST_CASE_FIXTURE(system_fixture,
-                  "with survivors, a slave that comes twice is expelled with "
-                  "its message") {
-  adder c{system, bn2(survivors), add_up};
-  auto pipes = c.pipes(2);
-  auto tag = round_tag{layer_hash("bn2"), 1, 1, 1};
-  auto first = c.send_tagged(1, tag, 10);
-  auto again = c.send_tagged(1, tag, 10);
-  CHECK(first().failed(errc::duplicate_message));
-  CHECK(again().failed(errc::duplicate_message));
-  auto two = c.send(pipes[1], 2, 20);
-  CHECK(c.lead(1)().value == 21);
-  CHECK(two().value == 21);
 }
 
 // -- the end of the system ----------------------------------------------------
