@@ -2,6 +2,7 @@
 #include "tests/actors/system.hpp"
 
 #include "syncnorm/detail/spin.hpp"
+#include "syncnorm/detail/thread_link.hpp"
 
 #include <doctest/doctest.h>
 
@@ -330,6 +331,22 @@ TEST_CASE_FIXTURE(system_fixture,
   }};
   CHECK(outcome_of(master.run_master(2, caf::timespan::max())).value == 3);
   slave.join();
+}
+
+TEST_CASE_FIXTURE(system_fixture,
+                  "a thread that waits with the longest deadline is not due "
+                  "when its agent looks") {
+  detail::thread_link<double> link;
+  caf::scoped_actor agent{system};
+  link.expect();
+  std::thread waiting{[&, handle = caf::actor_cast<caf::actor>(agent)] {
+    CHECK(outcome_of(link.wait(handle, caf::timespan::max())).value == 3);
+  }};
+  agent->receive([](check_deadline_atom) {});
+  auto left = link.remaining();
+  CHECK((left && *left > 1h));
+  CHECK(link.result->put(3) == caf::none);
+  waiting.join();
 }
 
 TEST_CASE("a thread that has left keeps no master until its deadline") {
