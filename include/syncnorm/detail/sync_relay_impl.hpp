@@ -119,7 +119,6 @@ private:
   void on_new_generation() override {
     refuse_guests(
         make_error(errc::stale, this->where() + ": a new generation began"));
-    upstream_.reset();
   }
 
   // -- a round ----------------------------------------------------------------
