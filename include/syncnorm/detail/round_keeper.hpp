@@ -177,7 +177,7 @@ protected:
     return seats_.members();
   }
 
-  void watch(const caf::actor& participant);
+  void watch_actor(const caf::actor& participant);
 
   /// Ends the round: `reply_of(i)` is the reply of the participant at i. Who
   /// has registered since the round was complete takes part in the next.

@@ -24,7 +24,7 @@ caf::result<slave_ticket> round_keeper<In, Out>::enlist(participant x) {
   auto added = seats_.add(x, where());
   if (!added)
     return std::move(added.error());
-  watch(origin);
+  watch_actor(origin);
   monitor_.registered(where(), x.identifier, generation_, nr_slaves());
   auto tag = tag_of(*added);
   // This round waits for its answer, without the new one.
@@ -54,7 +54,7 @@ void round_keeper<In, Out>::adopt_owner() {
   if (!origin || !members().find(0) || seats_[0].address == origin.address())
     return;
   seats_[0].address = origin.address();
-  watch(origin);
+  watch_actor(origin);
 }
 
 template <class In, class Out>
@@ -77,7 +77,7 @@ sync_metrics round_keeper<In, Out>::count() const {
 }
 
 template <class In, class Out>
-void round_keeper<In, Out>::watch(const caf::actor& participant) {
+void round_keeper<In, Out>::watch_actor(const caf::actor& participant) {
   if (watched_.insert(participant.address()).second)
     detail::monitor(this, participant,
                     [this](const caf::actor_addr& who,

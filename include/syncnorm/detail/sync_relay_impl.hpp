@@ -69,7 +69,7 @@ private:
   void join() {
     if (std::exchange(joining_, true))
       return;
-    this->watch(caf::actor_cast<caf::actor>(parent_));
+    this->watch_actor(caf::actor_cast<caf::actor>(parent_));
     // The timer would keep a relay whose last handle goes.
     auto answer = next_answer(this);
     detail::request_within(this, registration_time, parent_,
