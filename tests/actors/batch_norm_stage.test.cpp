@@ -362,6 +362,11 @@ TEST_CASE_FIXTURE(layer_fixture, "a slave actor's state is read and written by "
   CHECK(write("weight", {2})
         == "shape_mismatch: layer bn: weight: expected 3 elements, got 1");
   CHECK(write("wait", {2}) == "invalid_argument: layer bn: has no array wait");
+  CHECK(write("num_batches_tracked", {0x1p53}) == ok);
+  CHECK(write("num_batches_tracked", {0x1p53 + 2})
+        == "invalid_argument: layer bn: num_batches_tracked: expected a whole "
+           "number from 0 to 2^53, got 9007199254740994");
+  CHECK(c.read_state(stage, "num_batches_tracked")[0] == 0x1p53);
   release_replicas(net);
   CHECK(read(stage.replica().state(), "weight")
         == std::vector<double>{2, 3, 4});
@@ -402,6 +407,41 @@ TEST_CASE_FIXTURE(layer_fixture, "what goes wrong in one slave actor is told "
   expectation want{float64_options, {x, x, x}, {x, x, x}};
   for (std::size_t r = 0; r < 3; ++r)
     check_near(c.await_forward(std::move(pending[r])).value, want.y[r]);
+}
+
+TEST_CASE_FIXTURE(layer_fixture, "passes behind one whose round fails are "
+                                 "answered") {
+  auto net = make_stages(system, float64_options, 2);
+  execute_replication_callbacks(net);
+  std::mt19937 random{1};
+  auto x = make_tensor(float64_options, 2, random);
+  client c{system};
+  auto first = c.forward(*net[0], x);
+  auto second = c.forward(*net[0], x);
+  net[1]->on_data_parallel_failure("no memory");
+  CHECK(code_of(c.await_forward(std::move(first)).reason)
+        == errc::participant_failed);
+  CHECK(code_of(c.await_forward(std::move(second)).reason) == errc::stale);
+}
+
+TEST_CASE_FIXTURE(layer_fixture, "a copy whose registration is refused is not "
+                                 "replicated, and can be with another "
+                                 "identifier") {
+  auto net = make_stages(system, float64_options, 3);
+  callback_context context{"", 3};
+  net[0]->on_data_parallel_replicate(context, 0);
+  net[1]->on_data_parallel_replicate(context, 1);
+  auto replicate = [&](std::int64_t id) {
+    return outcome_of([&] { net[2]->on_data_parallel_replicate(context, id); })
+        .first;
+  };
+  CHECK(replicate(1) == errc::duplicate_identifier);
+  CHECK(outcome_of([&] { std::ignore = net[2]->slave(); }).first
+        == errc::unregistered);
+  REQUIRE(replicate(2) == errc::none);
+  std::mt19937 random{1};
+  client c{system};
+  check_round(c, net, make_tensor(float64_options, 2, random));
 }
 
 TEST_CASE_FIXTURE(layer_fixture, "a refused request that needs no other copy "
