@@ -65,6 +65,17 @@ struct gpu_fixture {
     return {device_stream::make(devices, gpu(index)), x};
   }
 
+  /// Until each of `net` has enqueued its first pass.
+  void await_first_pass(const stages& net) {
+    caf::scoped_actor self{system};
+    for (const auto& stage : net)
+      for (double batches = 0; batches == 0;)
+        detail::request(self, stage->slave(), read_state_atom_v,
+                        std::string{"num_batches_tracked"})
+            .receive([&](const double_array& n) { batches = n[0]; },
+                     [](const caf::error& reason) { FAIL(describe(reason)); });
+  }
+
   ~gpu_fixture() {
     devices.go();
     devices.drain();
@@ -211,13 +222,7 @@ TEST_CASE_FIXTURE(gpu_fixture, "a device that fails is an error that names the "
   caf::scoped_actor self{system};
   auto a = detail::request(self, net[0]->slave(), forward_atom_v, x0.share());
   auto b = detail::request(self, net[1]->slave(), forward_atom_v, x1.share());
-  // The slaves have enqueued their passes when they answer this.
-  for (auto& stage : net)
-    for (double batches = 0; batches == 0;)
-      detail::request(self, stage->slave(), read_state_atom_v,
-                      std::string{"num_batches_tracked"})
-          .receive([&](const double_array& n) { batches = n[0]; },
-                   [](const caf::error& reason) { FAIL(describe(reason)); });
+  await_first_pass(net);
   devices.break_device(0);
   devices.break_device(1);
   devices.go();
@@ -228,6 +233,28 @@ TEST_CASE_FIXTURE(gpu_fixture, "a device that fails is an error that names the "
   CHECK(contains(describe(first), "cuda:0 has failed"));
   CHECK(code_of(second) == errc::device_failure);
   CHECK(contains(describe(second), "layer bn: replica 1: "));
+}
+
+TEST_CASE_FIXTURE(gpu_fixture, "the others learn in their next round of a "
+                               "device that failed at the end of the last") {
+  auto net = make_stages(2, options_on(0));
+  device_step now{all_options[0], {2, 2}, 1};
+  auto x0 = place(0, now.xs[0]);
+  auto x1 = place(1, now.xs[1]);
+  devices.hold();
+  caf::scoped_actor self{system};
+  auto a = detail::request(self, net[0]->slave(), forward_atom_v, x0.share());
+  auto b = detail::request(self, net[1]->slave(), forward_atom_v, x1.share());
+  await_first_pass(net);
+  devices.break_device(1);
+  devices.go();
+  CHECK(code_of(await_forward(std::move(b)).reason) == errc::device_failure);
+  std::ignore = await_forward(std::move(a));
+  auto next =
+      detail::request(self, net[0]->slave(), forward_atom_v, x0.share());
+  auto reason = await_forward(std::move(next)).reason;
+  CHECK_MESSAGE(code_of(reason) == errc::participant_failed, describe(reason));
+  CHECK(contains(describe(reason), "cuda:1 has failed"));
 }
 
 TEST_CASE_FIXTURE(gpu_fixture, "the others are told when the device of one "
@@ -255,6 +282,64 @@ TEST_CASE_FIXTURE(gpu_fixture, "the others are told when the device of one "
   CHECK(contains(text, "cuda:1 has failed"));
   auto reason = await_forward(std::move(pending)).reason;
   CHECK(code_of(reason) == errc::device_failure);
+}
+
+namespace {
+
+/// A copy on a CPU, and one on a device; replicated, with a round of theirs.
+struct mixed_copies : gpu_fixture {
+  device_step now{all_options[0], {2, 2}, 1};
+  placed_tensor x = place(0, now.xs[1]);
+  stages net;
+  caf::scoped_actor self{system};
+
+  auto forward(std::size_t r) {
+    auto mine =
+        r == 0 ? placed_tensor{device_stream{}, now.xs[0]}.share() : x.share();
+    return detail::request(self, net[r]->slave(), forward_atom_v, mine);
+  }
+
+  mixed_copies() {
+    auto options = options_on(0);
+    options.deadline = std::chrono::hours{1};
+    batch_norm_stage model{system, options};
+    net.push_back(std::make_unique<batch_norm_stage>(model.clone_to({})));
+    net.push_back(std::make_unique<batch_norm_stage>(model.clone()));
+    execute_replication_callbacks(net);
+    auto cpu = forward(0);
+    auto there = forward(1);
+    REQUIRE(describe(await_forward(std::move(cpu)).reason) == describe({}));
+    REQUIRE(describe(await_forward(std::move(there)).reason) == describe({}));
+  }
+
+  void check_told(std::size_t r, errc code, const std::string& part) {
+    auto reason = await_forward(forward(r)).reason;
+    CHECK_MESSAGE(code_of(reason) == code, describe(reason));
+    CHECK_MESSAGE(contains(describe(reason), part), describe(reason));
+  }
+};
+
+} // namespace
+
+TEST_CASE_FIXTURE(mixed_copies, "a device that takes no work when the round is "
+                                "done fails the pass, and the others learn of "
+                                "it in their next round") {
+  devices.refuse_launch("normalize");
+  auto cpu = forward(0);
+  check_told(1, errc::device_failure, "normalize cannot be launched");
+  CHECK(describe(await_forward(std::move(cpu)).reason) == describe({}));
+  check_told(0, errc::participant_failed, "normalize cannot be launched");
+}
+
+TEST_CASE_FIXTURE(mixed_copies, "a device that takes no copy to the host fails "
+                                "the round of all, and the next request is "
+                                "answered") {
+  devices.refuse_launch("copy");
+  auto cpu = forward(0);
+  check_told(1, errc::device_failure, "copy cannot be launched");
+  auto reason = await_forward(std::move(cpu)).reason;
+  CHECK_MESSAGE(code_of(reason) == errc::participant_failed, describe(reason));
+  check_told(1, errc::device_failure, "copy cannot be launched");
 }
 
 TEST_CASE_FIXTURE(gpu_fixture, "a copy that dies with events outstanding "
@@ -296,6 +381,38 @@ TEST_CASE_FIXTURE(gpu_fixture, "a copy that dies with events outstanding "
                                     got.value.view()),
                now.ys[r], 1e-10);
   }
+}
+
+TEST_CASE_FIXTURE(gpu_fixture, "a pass whose device is not done when the copy "
+                               "is released is answered that the copy is "
+                               "gone") {
+  auto options = options_on(0);
+  options.deadline = std::chrono::hours{1};
+  auto net = make_stages(1, options);
+  device_step now{all_options[0], {2}, 1};
+  auto x = place(0, now.xs[0]);
+  devices.hold();
+  caf::scoped_actor self{system};
+  auto pending =
+      detail::request(self, net[0]->slave(), forward_atom_v, x.share());
+  await_first_pass(net);
+  release_replicas(net);
+  auto reason = await_forward(std::move(pending)).reason;
+  CHECK_MESSAGE(code_of(reason) == errc::participant_down, describe(reason));
+  devices.go();
+}
+
+TEST_CASE_FIXTURE(gpu_fixture, "what is written to the state of a copy on a "
+                               "device stays there when it is looked at "
+                               "again") {
+  batch_norm_layer layer{system, options_on(0)};
+  device_step now{all_options[0], {2}, 1};
+  auto x = place(0, now.xs[0]);
+  auto y = place(0, now.xs[0]);
+  std::ignore = layer.forward(x.view(), y.view());
+  std::vector<double> weight{5, 6, 7};
+  write(layer.replica().state(), "weight", weight);
+  CHECK(read(layer.replica().state(), "weight") == weight);
 }
 
 TEST_CASE_FIXTURE(gpu_fixture, "waiting for a device ends at the deadline") {
@@ -538,6 +655,70 @@ TEST_CASE_FIXTURE(gpu_fixture, "statistics on a device that a replica cannot "
         == "expected 6 values of float64, got 2");
   CHECK(refused(all_options[0], array_of(dtype::float64, 6))
         == "expected 6 values, got 6 of float64 on cuda:0");
+}
+
+TEST_CASE_FIXTURE(gpu_fixture, "a message whose arrays on a device do not fit "
+                               "it is refused, and the replica is named") {
+  auto stream = device_stream::make(devices, gpu(0));
+  auto array_of = [&](dtype type, std::size_t size) {
+    device_array result{stream, type, size};
+    result.publish();
+    return channel_payload{result};
+  };
+  auto refused = [](auto change) {
+    batch_norm_message message;
+    message.type = dtype::float64;
+    message.channels = 1;
+    message.count = 2;
+    message.values = {1, 2};
+    change(message);
+    std::array all{identified<batch_norm_message>{0, std::move(message)}};
+    return outcome_of([&] { std::ignore = merge_round(all); });
+  };
+  const std::string sent = "replica 0 sent ";
+  CHECK(refused([&](auto& x) { x.values = array_of(dtype::float32, 2); })
+        == std::pair{errc::dtype_mismatch,
+                     sent
+                         + "statistics of float32 on a device for a float64 "
+                           "tensor"});
+  auto shared = std::pair{errc::invalid_argument,
+                          sent
+                              + "2 batches in one message; only forward passes "
+                                "in host memory can share one"};
+  auto two_batches = [](auto& x) {
+    x.more.push_back(2);
+    x.values = {1, 2, 3, 4};
+  };
+  CHECK(refused(two_batches).first == errc::none);
+  CHECK(refused([&](auto& x) {
+          two_batches(x);
+          x.mode = round_mode::backward;
+        })
+        == shared);
+  CHECK(refused([&](auto& x) {
+          two_batches(x);
+          x.values = array_of(dtype::float64, 4);
+        })
+        == shared);
+  auto apart = std::pair{errc::device_mismatch,
+                         sent
+                             + "running statistics and values in memory of "
+                               "different devices"};
+  CHECK(
+      refused([&](auto& x) { x.update.running = array_of(dtype::float64, 2); })
+      == apart);
+  CHECK(refused([&](auto& x) {
+          x.values = array_of(dtype::float64, 2);
+          x.update.running = {1, 2};
+        })
+        == apart);
+  CHECK(refused([&](auto& x) {
+          x.values = array_of(dtype::float64, 2);
+          x.update.running = array_of(dtype::float64, 2);
+          x.update.online = true;
+        })
+        == std::pair{errc::device_mismatch,
+                     sent + "online statistics on a device"});
 }
 
 TEST_CASE_FIXTURE(gpu_fixture, "payloads on a device are equal if they are one "

@@ -68,6 +68,12 @@ public:
     events_refused_ = true;
   }
 
+  /// From here on that kernel, or "copy", cannot be launched.
+  void refuse_launch(const std::string& kernel) {
+    std::unique_lock lock{mutex_};
+    refused_.insert(kernel);
+  }
+
   /// What only a program with a fault does.
   [[nodiscard]] std::vector<std::string> faults() {
     std::unique_lock lock{mutex_};
@@ -396,6 +402,9 @@ private:
            std::function<void()> f) {
     {
       std::unique_lock lock{mutex_};
+      if (refused_.count(kernel) != 0)
+        throw error{errc::device_failure,
+                    "emulated: " + kernel + " cannot be launched"};
       ++calls_[kernel];
     }
     enqueue(at, [this, f = std::move(f), index = at.where.index] {
@@ -462,6 +471,7 @@ private:
   std::map<void*, block> blocks_;
   std::vector<std::string> faults_;
   std::map<std::string, int> calls_;
+  std::set<std::string> refused_;
   int waits_ = 0;
   std::thread thread_{[this] { work(); }};
 };
