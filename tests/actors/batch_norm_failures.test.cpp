@@ -6,6 +6,7 @@
 #include <doctest/doctest.h>
 
 #include <chrono>
+#include <cmath>
 #include <cstddef>
 #include <functional>
 #include <string>
@@ -600,7 +601,13 @@ TEST_CASE_FIXTURE(layer_fixture, "options that make no sense are refused, by "
   };
   CHECK(contains(text([](auto& x) { x.channels = 0; }),
                  "channels: expected 1 or more, got 0"));
+  CHECK(contains(text([](auto& x) { x.type = static_cast<dtype>(4); }),
+                 "type: expected float32, float64, float16 or bfloat16"));
   CHECK(contains(text([](auto& x) { x.eps = -1; }), "eps"));
+  CHECK(contains(text([](auto& x) { x.eps = INFINITY; }),
+                 "eps: expected 0 or more, got inf"));
+  CHECK(contains(text([](auto& x) { x.mode = static_cast<eps_mode>(2); }),
+                 "mode: expected plus or clamp, got 2"));
   CHECK(contains(text([](auto& x) { x.momentum = 1.5; }),
                  "momentum: expected [0, 1], got 1.5"));
   CHECK(contains(text([](auto& x) { x.name = ""; }), "name"));

@@ -243,6 +243,12 @@ TEST_CASE("messages that are not what they say are malformed") {
   CHECK(
       contains(refused([](auto& x) { x.update.mode.code = 9; }), "eps mode 9"));
   CHECK(contains(refused([=](auto& x) { x.channels = max; }), "channels"));
+  CHECK(contains(refused([](auto& x) {
+                   x.values = {};
+                   x.count = 0;
+                   x.channels = double_array::max_size / 2 + 1;
+                 }),
+                 "channels"));
   CHECK(contains(refused([](auto& x) { x.update.running = {1}; }),
                  "1 running statistics, expected 2 or none"));
   CHECK(contains(refused([=](auto& x) { x.update.num_batches_tracked = max; }),
@@ -325,6 +331,20 @@ TEST_CASE_FIXTURE(layer_fixture, "a participant that was moved from has no "
   }
   CHECK(here.end().count == 2);
   CHECK(there.end().count == 2);
+}
+
+TEST_CASE_FIXTURE(layer_fixture, "a participant begins no second round before "
+                                 "it has the reply of the first, and ends none "
+                                 "that it has not begun") {
+  batch_norm_participant alone{system, {.layer = "bn"}, 1};
+  auto refused = [&](auto f) {
+    return outcome_of(f).first == errc::invalid_argument;
+  };
+  CHECK(refused([&] { alone.end(); }));
+  alone.begin(forward(1, {2, 0}));
+  CHECK(refused([&] { alone.begin(forward(3, {2, 0})); }));
+  CHECK(alone.end().count == 1);
+  CHECK(refused([&] { alone.end(); }));
 }
 
 TEST_CASE_FIXTURE(layer_fixture, "one copy cannot register twice") {

@@ -415,6 +415,16 @@ TEST_CASE_FIXTURE(system_fixture,
     CHECK_MESSAGE(x.value == block{4}, x.text());
 }
 
+TEST_CASE("in a text eight replicas in a row are drawn together, and seven are "
+          "not") {
+  detail::roster all;
+  for (std::int64_t id = 1; id <= 6; ++id)
+    REQUIRE(all.add(detail::participant::slave(id), ""));
+  CHECK(all.list() == "replicas 0, 1, 2, 3, 4, 5, 6");
+  REQUIRE(all.add(detail::participant::slave(7), ""));
+  CHECK(all.list() == "replicas 0-7");
+}
+
 TEST_CASE("a relay waits for a replica that never came, whoever else has died "
           "and come back") {
   detail::roster all{1, 3};
