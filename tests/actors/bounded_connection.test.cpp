@@ -311,6 +311,35 @@ TEST_CASE_FIXTURE(master_by_tls, "a node that refuses this one by TLS disturbs "
   caf::anon_send_exit(theirs, caf::exit_reason::user_shutdown);
 }
 
+TEST_CASE_FIXTURE(with_certificates, "that a node was not trusted is no reason "
+                                     "any more when it has gone") {
+  tls_node here{node()};
+  std::uint16_t port = 0;
+  auto look = [&] {
+    return remote_master<block, block>(here.system, "127.0.0.1", port);
+  };
+  {
+    tls_node foreign{{.certificate = files.file("foreign.pem"),
+                      .key = files.file("foreign.key"),
+                      .ca = files.file("foreign-ca.pem")}};
+    auto theirs = spawn_sync_master<block, block>(
+        foreign.system, {.layer = "sum"}, [](std::span<identified<block>>) {
+          return std::vector<identified<block>>{};
+        });
+    auto opened = publish_master(foreign.system, theirs);
+    REQUIRE(opened);
+    port = *opened;
+    auto refused = look();
+    REQUIRE_FALSE(refused);
+    CHECK(code_of(refused.error()) == errc::invalid_argument);
+    caf::anon_send_exit(theirs, caf::exit_reason::user_shutdown);
+  }
+  auto gone = look();
+  REQUIRE_FALSE(gone);
+  CHECK_MESSAGE(code_of(gone.error()) == errc::master_down,
+                describe(gone.error()));
+}
+
 namespace {
 
 /// A node with a heartbeat in every `interval`, to which nobody gets lost.

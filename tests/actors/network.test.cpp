@@ -309,6 +309,80 @@ TEST_CASE_FIXTURE(two_nodes,
            "already");
 }
 
+TEST_CASE_FIXTURE(two_nodes, "an actor of another node that says it is the "
+                             "owner fails no round before the owner has led") {
+  auto remote = connect(other, publish());
+  caf::scoped_actor stranger{other};
+  detail::send(stranger, remote, give_up_atom_v, round_tag{}, "no memory");
+  // Behind it, so that it is there.
+  detail::request(stranger, remote, nr_slaves_atom_v)
+      .receive([](std::uint64_t) {},
+               [](const caf::error& e) { FAIL(describe(e)); });
+  caf::scoped_actor owner{system};
+  run_master(owner, master, block{10})
+      .receive([](const block& x) { CHECK(x == block{10}); },
+               [](const caf::error& e) { FAIL_CHECK(describe(e)); });
+}
+
+TEST_CASE_FIXTURE(two_nodes, "a directory names twenty masters at most, and of "
+                             "a name what fits into a text") {
+  const std::string long_name(100, 'a');
+  const std::string shown(80, 'a');
+  std::vector<named_master> names{{long_name, master}};
+  std::string known = shown;
+  for (char last = 'b'; last <= 'u'; ++last) {
+    names.emplace_back(std::string{"bn"} + last, master);
+    if (last != 'u')
+      known += std::string{", bn"} + last;
+  }
+  auto directory = spawn_master_directory(system, names);
+  auto port = publish_master(system, directory);
+  REQUIRE(port);
+  auto none =
+      remote_master<block, block>(other, "127.0.0.1", *port, long_name + "a");
+  REQUIRE_FALSE(none);
+  CHECK(describe(none.error())
+        == "invalid_argument: remote_master: port " + std::to_string(*port)
+               + " of 127.0.0.1: no master is called \"" + shown
+               + "\" here; known: " + known + ", ...");
+  caf::anon_send_exit(directory, caf::exit_reason::user_shutdown);
+}
+
+namespace {
+
+/// Outlives the others, who hold handles of its actors.
+struct third_node {
+  int third_types = init_types();
+  network_config third_cfg;
+  caf::actor_system third{third_cfg};
+};
+
+struct three_nodes : third_node, two_nodes {};
+
+} // namespace
+
+TEST_CASE_FIXTURE(three_nodes, "a directory that names an actor of another "
+                               "node than its own is not believed") {
+  auto elsewhere =
+      spawn_sync_master<block, block>(third, {.layer = "bn1"}, add_blocks);
+  named_master named{"bn1", elsewhere};
+  auto directory = system.spawn([named]() -> master_directory::behavior_type {
+    return {[named](const std::string&)
+                -> caf::result<caf::strong_actor_ptr, std::set<std::string>> {
+      return {named.actor(), named.interface()};
+    }};
+  });
+  auto port = publish_master(system, directory);
+  REQUIRE(port);
+  auto found = remote_master<block, block>(other, "127.0.0.1", *port, "bn1");
+  REQUIRE_FALSE(found);
+  CHECK(describe(found.error())
+        == "malformed_message: remote_master: port " + std::to_string(*port)
+               + " of 127.0.0.1: the directory names no actor of its node");
+  caf::anon_send_exit(directory, caf::exit_reason::user_shutdown);
+  caf::anon_send_exit(elsewhere, caf::exit_reason::user_shutdown);
+}
+
 TEST_CASE_FIXTURE(two_nodes, "who has all the patience there is gets an answer "
                              "too") {
   constexpr auto ever = caf::timespan::max();
