@@ -354,7 +354,6 @@ void batch_norm_slave::contribute(const batch_norm_message& message) {
   run_woken_here here{this};
   if (role_.copy_id != 0)
     return pipe_->run_slave(this, message).then(taken, failed);
-  has_led_ = true;
   run_master(this, role_.master, message).then(taken, failed);
 }
 
@@ -421,11 +420,8 @@ caf::result<sync_metrics> batch_norm_slave::metrics() {
 void batch_norm_slave::give_up(const std::string& why) {
   if (pipe_)
     pipe_->give_up(this, why);
-  else if (role_.master && has_led_)
-    // The master knows its owner by now.
-    detail::send(this, role_.master, give_up_atom_v, round_tag{}, why);
   else if (role_.master)
-    detail::anon_send(role_.master, give_up_atom_v, round_tag{}, why);
+    detail::send(this, role_.master, give_up_atom_v, round_tag{}, why);
 }
 
 } // namespace syncnorm::detail

@@ -31,7 +31,8 @@ shared_tensor shared_tensor::samples(std::int64_t first,
                                      std::int64_t count) const {
   auto layout = view_.layout();
   auto all = layout.shape.samples;
-  if (first < 0 || count < 0 || first > all || count > all - first)
+  // Behind the end `all - first` is negative.
+  if (first < 0 || count < 0 || count > all - first)
     throw error{errc::invalid_argument,
                 fmt::format("shared_tensor::samples: expected a part of {} "
                             "samples, got {} from {} on",

@@ -187,8 +187,6 @@ private:
   job_ptr current_;
   batch_norm_message sent_;
   on_reply done_;
-  /// Copy 0's has sent a message into a round.
-  bool has_led_ = false;
   std::uint64_t last_ticket_ = 0;
   std::map<std::uint64_t, kept> kept_;
 
