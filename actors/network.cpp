@@ -295,7 +295,7 @@ find_actor(caf::actor_system& system, const std::set<std::string>& interface,
   auto until = clock::now() + std::min(options.patience, max_deadline);
   // A node that refuses this one says why and closes the connection, which may
   // get here first.
-  int attempts = system.has_openssl_manager() ? 5 : 1;
+  int attempts = system.has_openssl_manager() ? 10 : 1;
   for (;;) {
     forget_tls_failure(port);
     auto found = reach(system, *limit, interface, host, port,
