@@ -47,6 +47,11 @@ void check_normalize(const call_check& check, const const_tensor_view& x,
 
 using memory = used_memory;
 
+/// All of it: the kernels may use more than they need. Without elements none.
+memory memory_of(const workspace& scratch, const const_tensor_view& x) {
+  return {"scratch", scratch.data, x.empty() ? 0 : scratch.bytes};
+}
+
 /// What normalization writes, apart from its inputs; `check_normalize` has
 /// compared y with x and the residual.
 void check_written(const call_check& check, const const_tensor_view& x,
@@ -130,7 +135,7 @@ void check_reduced(const call_check& check, const const_tensor_view& dy,
   auto sum_dy_xmu = of("out.sum_dy_xmu", out.sum_dy_xmu);
   auto weight_grad = of("out.weight_grad", out.weight_grad);
   auto bias_grad = of("out.bias_grad", out.bias_grad);
-  memory used{"scratch", scratch.data, x.empty() ? 0 : scratch.bytes};
+  auto used = memory_of(scratch, x);
   check.apart({sum_dy, sum_dy_xmu, weight_grad, bias_grad, used},
               {memory::of("x", x), memory::of("dy", dy),
                memory::of_mask("mask", mask, x),
@@ -351,7 +356,7 @@ void batch_norm_forward(const execution& run, const const_tensor_view& x,
   auto inv_std = of("statistics.inv_std", statistics.inv_std);
   auto running_mean = of("statistics.running.mean", statistics.running.mean);
   auto running_var = of("statistics.running.var", statistics.running.var);
-  memory used{"scratch", scratch.data, x.empty() ? 0 : scratch.bytes};
+  auto used = memory_of(scratch, x);
   check_written(check, x, y, tail, {of("weight", weight), of("bias", bias)});
   check.apart({mean, inv_std, running_mean, running_var, used},
               {memory::of("x", x), memory::of("y", y),
@@ -408,8 +413,7 @@ void batch_norm_backward(const execution& run, const const_tensor_view& dy,
   check.apart({of("out.sum_dy", out.sum_dy),
                of("out.sum_dy_xmu", out.sum_dy_xmu),
                of("out.weight_grad", out.weight_grad),
-               of("out.bias_grad", out.bias_grad),
-               {"scratch", scratch.data, x.empty() ? 0 : scratch.bytes}},
+               of("out.bias_grad", out.bias_grad), memory_of(scratch, x)},
               {inv_std, weight, memory::of("dx", dx),
                memory::of("residual_grad", residual_grad, dx.layout())});
   if (on_cpu(run) && !x.empty())

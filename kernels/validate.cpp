@@ -110,6 +110,8 @@ used_memory used_memory::of(std::string_view argument, const void* data,
 
 used_memory used_memory::of_mask(std::string_view argument, const void* data,
                                  const const_tensor_view& view) {
+  if (data == nullptr)
+    return {};
   return {argument, data, relu_mask_bytes(view.layout())};
 }
 
