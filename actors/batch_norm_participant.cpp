@@ -2,6 +2,7 @@
 
 #include "syncnorm/config.hpp"
 #include "syncnorm/detail/host_copy.hpp"
+#include "syncnorm/detail/is_distant.hpp"
 
 #include <fmt/format.h>
 
@@ -51,7 +52,7 @@ batch_norm_participant::batch_norm_participant(
     : system_{&system},
       deadline_{deadline_of(deadline, system)},
       copy_id_{copy_id},
-      host_only_{master && master.node() != system.node()},
+      host_only_{detail::is_distant(master)},
       master_{master},
       role_{value_or_throw(
           register_slave_thread<batch_norm_message, batch_norm_reply>(

@@ -8,7 +8,9 @@ namespace syncnorm::detail {
 /// answer.
 template <class Handle>
 [[nodiscard]] bool is_distant(const Handle& actor) {
-  return actor && actor.node() != actor.home_system().node();
+  // A handle's `node` returns a copy, whose count all workers would share.
+  auto* block = caf::actor_cast<caf::actor_control_block*>(actor);
+  return block && block->node() != block->home_system->node();
 }
 
 /// Whether the actor has exited; of one on another node, as far as this node

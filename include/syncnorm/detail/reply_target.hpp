@@ -13,7 +13,7 @@ namespace syncnorm::detail {
 template <class Out>
 class reply_target {
 public:
-  using promise = caf::typed_response_promise<Out>;
+  using promise = caf::response_promise;
   using writer = std::shared_ptr<future_writer<Out>>;
 
   reply_target() = default;

@@ -8,7 +8,7 @@ namespace syncnorm::detail {
 
 template <class In, class Out>
 void round_keeper<In, Out>::contribute(const round_tag& tag, In& message,
-                                       target to, origin_type origin) {
+                                       target&& to, origin_type origin) {
   auto position = members().find(tag.identifier);
   if (auto refusal = refuse(tag, position, origin, false)) {
     to.deliver(std::move(*refusal));
@@ -21,7 +21,7 @@ void round_keeper<In, Out>::contribute(const round_tag& tag, In& message,
 template <class In, class Out>
 void round_keeper<In, Out>::contribute_parts(const round_tag& tag,
                                              const relay_parts& parts,
-                                             target to, origin_type origin) {
+                                             target&& to, origin_type origin) {
   auto position = members().find(tag.identifier);
   if (auto refusal = refuse(tag, position, origin, true)) {
     to.deliver(std::move(*refusal));
@@ -42,7 +42,7 @@ void round_keeper<In, Out>::contribute_parts(const round_tag& tag,
 }
 
 template <class In, class Out>
-void round_keeper<In, Out>::lead(In& message, target to) {
+void round_keeper<In, Out>::lead(In& message, target&& to) {
   if (!members().find(0))
     to.deliver(make_error(errc::invalid_argument,
                           where()
@@ -59,13 +59,13 @@ void round_keeper<In, Out>::lead(In& message, target to) {
 
 template <class In, class Out>
 void round_keeper<In, Out>::accept(std::size_t position, In& message,
-                                   target to) {
+                                   target&& to) {
   seats_.put(position, message);
   arrive(position, std::move(to), {});
 }
 
 template <class In, class Out>
-void round_keeper<In, Out>::arrive(std::size_t position, target to,
+void round_keeper<In, Out>::arrive(std::size_t position, target&& to,
                                    caf::timespan waited) {
   seats_.arrive(position, std::move(to));
   auto is_first = seats_.arrived() == 1;

@@ -68,7 +68,7 @@ void round_keeper<In, Out>::give_up(const round_tag& tag,
   auto position = members().find(tag.identifier);
   // One that has not led yet. Other nodes have no say in who it is.
   if (tag.identifier == 0 && position && !seats_[0].address
-      && !is_distant(caf::actor_cast<caf::actor>(this->current_sender())))
+      && !is_distant(this->current_sender()))
     adopt_owner();
   // The owner has no ticket, and no round ends without it.
   auto stale = tag.identifier != 0 && tag.generation != generation_;

@@ -67,9 +67,8 @@ public:
         [this](run_slave_atom, const round_tag& tag,
                In& message) -> caf::result<Out> {
           auto* origin = this->current_sender().get();
-          auto promise = promise_reply();
-          contribute(tag, message, target{promise}, origin);
-          return promise;
+          contribute(tag, message, promise_reply(), origin);
+          return caf::delegated<Out>{};
         },
         [this](run_slave_atom, const round_tag& tag, In& message,
                reply_slot& slot) {
@@ -77,9 +76,8 @@ public:
         },
         [this](run_master_atom, In& message) -> caf::result<Out> {
           adopt_owner();
-          auto promise = promise_reply();
-          lead(message, target{promise});
-          return promise;
+          lead(message, promise_reply());
+          return caf::delegated<Out>{};
         },
         [this](run_master_atom, In& message, reply_slot& slot) {
           forget_owner();
@@ -97,9 +95,8 @@ public:
         [this](run_relay_atom, const round_tag& tag,
                const relay_parts& parts) -> caf::result<Out> {
           auto* origin = this->current_sender().get();
-          auto promise = promise_reply();
-          contribute_parts(tag, parts, target{promise}, origin);
-          return promise;
+          contribute_parts(tag, parts, promise_reply(), origin);
+          return caf::delegated<Out>{};
         },
         [this](round_failed_atom, const round_tag& tag, const caf::error& why) {
           on_round_failed(tag, why);
@@ -212,9 +209,9 @@ protected:
   std::optional<caf::error> failure_;
 
 private:
-  /// From here on the promise holds the sender: `current_sender` is empty.
-  auto promise_reply() {
-    return this->template make_response_promise<Out>();
+  /// From here on the target holds the sender: `current_sender` is empty.
+  target promise_reply() {
+    return target{this->make_response_promise()};
   }
 
   [[nodiscard]] round_tag tag_of(std::size_t position) const {
@@ -245,15 +242,15 @@ private:
 
   // -- a round ----------------------------------------------------------------
 
-  void contribute(const round_tag& tag, In& message, target to,
+  void contribute(const round_tag& tag, In& message, target&& to,
                   origin_type origin);
   void contribute_parts(const round_tag& tag, const relay_parts& parts,
-                        target to, origin_type origin);
-  void lead(In& message, target to);
-  void accept(std::size_t position, In& message, target to);
+                        target&& to, origin_type origin);
+  void lead(In& message, target&& to);
+  void accept(std::size_t position, In& message, target&& to);
 
   /// @param waited how long the participant has waited for its own.
-  void arrive(std::size_t position, target to, caf::timespan waited);
+  void arrive(std::size_t position, target&& to, caf::timespan waited);
   void complete_if_ready();
   void end_round();
 

@@ -50,11 +50,12 @@ void round_keeper<In, Out>::begin_generation() {
 
 template <class In, class Out>
 void round_keeper<In, Out>::adopt_owner() {
-  auto origin = caf::actor_cast<caf::actor>(this->current_sender());
-  if (!origin || !members().find(0) || seats_[0].address == origin.address())
+  const auto& sender = this->current_sender();
+  if (!sender || !members().find(0) || is_from(0, sender.get()))
     return;
-  seats_[0].address = origin.address();
-  watch_actor(origin);
+  auto owner = caf::actor_cast<caf::actor>(sender);
+  seats_[0].address = owner.address();
+  watch_actor(owner);
 }
 
 template <class In, class Out>

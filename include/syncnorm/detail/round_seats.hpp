@@ -101,7 +101,7 @@ public:
   }
 
   /// The message of that participant is there, and will be answered so.
-  void arrive(std::size_t position, target to) {
+  void arrive(std::size_t position, target&& to) {
     targets_[position] = std::move(to);
     roster_[position].arrived = true;
     ++arrived_;
