@@ -23,6 +23,19 @@ void* counted(std::size_t bytes) {
   throw std::bad_alloc{};
 }
 
+void* counted_aligned(std::size_t bytes, std::size_t alignment) {
+  ++allocations;
+  // The size must be a multiple.
+  auto whole = (bytes / alignment + 1) * alignment;
+  if (auto* memory = std::aligned_alloc(alignment, whole))
+    return memory;
+  throw std::bad_alloc{};
+}
+
+struct alignas(64) cache_line {
+  int value;
+};
+
 /// How often `call` allocates.
 template <class Call>
 int allocations_of(const Call& call) {
@@ -37,6 +50,10 @@ void* operator new(std::size_t bytes) {
   return counted(bytes);
 }
 
+void* operator new(std::size_t bytes, std::align_val_t alignment) {
+  return counted_aligned(bytes, std::size_t(alignment));
+}
+
 void operator delete(void* memory) noexcept {
   std::free(memory);
 }
@@ -45,9 +62,18 @@ void operator delete(void* memory, std::size_t) noexcept {
   std::free(memory);
 }
 
+void operator delete(void* memory, std::align_val_t) noexcept {
+  std::free(memory);
+}
+
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
+  std::free(memory);
+}
+
 TEST_CASE("no operation on the CPU allocates") {
   arguments a;
   CHECK(allocations_of([] { std::vector<int>(3).at(0) = 1; }) == 1);
+  CHECK(allocations_of([] { std::vector<cache_line>(3).at(0) = {1}; }) == 1);
   auto none = [](const char* name, const auto& call) {
     auto made = allocations_of(call);
     CHECK_MESSAGE(made == 0, name);

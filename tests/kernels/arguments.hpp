@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
 
 namespace syncnorm::test {
 
@@ -26,8 +27,11 @@ struct arguments {
   tensor y_memory{layout};
   tensor residual_memory{layout};
   channel_array in_memory{dtype::float32, random_channels(count, 2, 1, 2)};
+  std::vector<double> in_values{in_memory.get()};
   channel_array first_memory{dtype::float32, count};
   channel_array second_memory{dtype::float32, count};
+  channel_array third_memory{dtype::float32, count};
+  channel_array fourth_memory{dtype::float32, count};
   guarded_memory mask_memory{64};
   scratch_memory scratch_memory_{4096};
 
@@ -46,18 +50,20 @@ struct arguments {
   fused_tail tail{nullptr, true,
                   reinterpret_cast<std::uint8_t*>(mask_memory.data())};
   const std::uint8_t* mask = tail.mask;
-  backward_sums sums{first, second, nullptr, nullptr};
+  backward_sums sums{first, second, third_memory.data(), fourth_memory.data()};
   total_sums totals{in, in, 12};
   void* residual_grad = residual_memory.view().data();
   finalize_options options;
-  running_view running;
+  running_view running{third_memory.data(), fourth_memory.data()};
   double eps = 1e-5;
   eps_mode mode = eps_mode::plus;
 
   [[nodiscard]] bool untouched() const {
     return y_memory.untouched() && residual_memory.untouched()
            && first_memory.untouched() && second_memory.untouched()
-           && mask_memory.untouched() && moments.count == 7;
+           && third_memory.untouched() && fourth_memory.untouched()
+           && mask_memory.untouched() && scratch_memory_.untouched()
+           && in_memory.get() == in_values && moments.count == 7;
   }
 };
 

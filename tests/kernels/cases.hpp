@@ -119,6 +119,9 @@ public:
   [[nodiscard]] bool guards_intact() const {
     return memory_.guards_intact();
   }
+  [[nodiscard]] bool untouched() const {
+    return memory_.untouched();
+  }
 
 private:
   guarded_memory memory_;

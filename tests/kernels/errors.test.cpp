@@ -273,9 +273,9 @@ TEST_CASE("finalize_moments refuses options and arrays that do not do") {
   refuses(op, errc::invalid_argument, "inv_std",
           [](auto& a) { a.second = moved(a.second, 2); });
   refuses(op, errc::invalid_argument, "running",
-          [](auto& a) { a.running.mean = a.scratch.data; });
+          [](auto& a) { a.running.var = nullptr; });
   refuses(op, errc::invalid_argument, "running",
-          [](auto& a) { a.running.var = a.scratch.data; });
+          [](auto& a) { a.running.mean = nullptr; });
   refuses(op, errc::invalid_argument, "running.var", [](auto& a) {
     a.running.mean = a.scratch.data;
     a.running.var = moved(a.scratch.data, 2);
@@ -507,7 +507,7 @@ TEST_CASE("the whole passes refuse what their steps refuse") {
   refuses(forward, errc::invalid_argument, "options.eps",
           [](auto& a) { a.options.eps = -1; });
   refuses(forward, errc::invalid_argument, "statistics.running",
-          [](auto& a) { a.running.var = a.residual_grad; });
+          [](auto& a) { a.running.mean = nullptr; });
   refuses(forward, errc::invalid_argument, "statistics.running.mean",
           [](auto& a) {
             a.running = {moved(a.residual_grad, 1), a.residual_grad};
