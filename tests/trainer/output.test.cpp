@@ -463,6 +463,25 @@ TEST_CASE("one run at a time keeps a folder for its checkpoints, and leaves "
   CHECK(contains(refusal(), "checkpoint.lock: cannot be locked: Is a dir"));
 }
 
+TEST_CASE("the folders that were made for a lock go with it as far as they are "
+          "empty") {
+  scratch_folder folder;
+  { checkpoint_lock nothing_saved{folder / "a/b/c/"}; }
+  CHECK(std::filesystem::is_empty(folder.path()));
+  {
+    checkpoint_lock first{folder / "a/b/c"};
+    write_text(folder / "a/file", "of somebody else");
+  }
+  CHECK(std::filesystem::exists(folder / "a/file"));
+  CHECK_FALSE(std::filesystem::exists(folder / "a/b"));
+  CHECK(contains(message_of([&] {
+                   require_writable_folder(folder / "new/b"
+                                           / std::string(300, 'x'));
+                 }),
+                 "cannot be made: File name too long"));
+  CHECK_FALSE(std::filesystem::exists(folder / "new"));
+}
+
 namespace {
 
 const std::string no_other_user = "the user cannot be changed";

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <system_error>
+#include <vector>
 
 namespace syncnorm::train {
 
@@ -57,6 +58,16 @@ int write_and_flush(int file, std::string_view content) {
     content.remove_prefix(static_cast<std::size_t>(n));
   }
   return ::fsync(file) == 0 ? 0 : errno;
+}
+
+/// `folder` and those above it that are not there, itself first.
+std::vector<path> missing_folders(path folder) {
+  std::vector<path> result;
+  std::error_code code;
+  for (; !folder.empty() && !std::filesystem::exists(folder, code);
+       folder = folder.parent_path())
+    result.push_back(folder);
+  return result;
 }
 
 } // namespace
@@ -112,11 +123,14 @@ std::string read_whole(const path& file) {
   }
 }
 
-bool require_writable_folder(const path& folder) {
+std::vector<path> require_writable_folder(const path& folder) {
   std::error_code code;
-  auto made = std::filesystem::create_directories(folder, code);
-  if (code)
+  auto made = missing_folders(folder);
+  std::filesystem::create_directories(folder, code);
+  if (code) {
+    remove_empty_folders(made);
     fail(folder, "cannot be made", code.value());
+  }
   if (!std::filesystem::is_directory(folder))
     fail(folder, "cannot be used", ENOTDIR);
   if (::access(folder.c_str(), W_OK | X_OK) != 0)
@@ -124,6 +138,11 @@ bool require_writable_folder(const path& folder) {
   if (::access(folder.c_str(), R_OK) != 0)
     fail(folder, "cannot be read, and so not flushed", errno);
   return made;
+}
+
+void remove_empty_folders(const std::vector<path>& folders) {
+  for (const auto& folder : folders)
+    ::rmdir(folder.c_str());
 }
 
 } // namespace syncnorm::train

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace syncnorm::train {
 
@@ -32,9 +33,13 @@ void write_atomically(const std::filesystem::path& path,
 [[nodiscard]] std::string read_whole(const std::filesystem::path& path);
 
 /// Makes `folder`, with those above it, if it is not there.
-/// @returns whether it was made.
+/// @returns what was made, the innermost first.
 /// @throws failure that names it if it cannot be made, or this process may not
 ///         write in it and flush it, for which it must be readable.
-bool require_writable_folder(const std::filesystem::path& folder);
+std::vector<std::filesystem::path>
+require_writable_folder(const std::filesystem::path& folder);
+
+/// Removes those of them, in their order, that are there and empty.
+void remove_empty_folders(const std::vector<std::filesystem::path>& folders);
 
 } // namespace syncnorm::train

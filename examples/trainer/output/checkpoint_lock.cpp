@@ -26,8 +26,7 @@ checkpoint_lock::checkpoint_lock(const std::filesystem::path& folder)
 checkpoint_lock::~checkpoint_lock() {
   // While it is still locked: nobody else can have it.
   ::unlink(path_.c_str());
-  if (made_)
-    ::rmdir(path_.parent_path().c_str());
+  remove_empty_folders(made_);
 }
 
 } // namespace syncnorm::train

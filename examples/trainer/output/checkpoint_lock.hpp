@@ -3,15 +3,16 @@
 #include "trainer/output/locked_file.hpp"
 
 #include <filesystem>
+#include <vector>
 
 namespace syncnorm::train {
 
 /// Keeps a folder for the checkpoints of one run, by a file `checkpoint.lock`
 /// that goes with the object. One that a killed process has left locks nobody
-/// out. A folder that was made for it goes as well, if it is empty.
+/// out. Folders that were made for it go as well, if they are empty.
 class checkpoint_lock {
 public:
-  /// Makes the folder if it is not there.
+  /// Makes the folder, and those above it, if they are not there.
   /// @throws failure as `require_writable_folder`; that names the folder if
   ///         another run has it, or with the system's reason.
   explicit checkpoint_lock(const std::filesystem::path& folder);
@@ -19,7 +20,7 @@ public:
   ~checkpoint_lock();
 
 private:
-  bool made_;
+  std::vector<std::filesystem::path> made_;
   std::filesystem::path path_;
   locked_file file_;
 };
