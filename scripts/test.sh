@@ -12,7 +12,7 @@
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-cuda_tests='kernels.cuda_(runtime|faults|large|streams|device_array|suite$|agreement$)'
+cuda_tests='kernels.(errors$|cuda_(runtime|faults|large|streams|device_array|suite$|agreement$))'
 quick=no
 case ${1:-} in
 '') ;;
@@ -60,7 +60,8 @@ compile_cuda() {
     return
   fi
   say "compiling all CUDA code"
-  build cuda tests-gpu test_kernels_cuda_runtime test_kernels_cuda_faults
+  build cuda tests-gpu test_kernels_errors test_kernels_cuda_runtime \
+    test_kernels_cuda_faults
   (cd "$root" && ctest --preset cuda -R "$cuda_tests")
 }
 

@@ -47,7 +47,7 @@ errc code_of(const foreign& one, const char* named) {
   try {
     (void) one.view();
   } catch (const error& e) {
-    INFO(e.what());
+    INFO(std::string{e.what()});
     CHECK(std::string{e.what()}.find(named) != std::string::npos);
     CHECK(std::string{e.what()}.rfind("view_of: tensor", 0) == 0);
     return e.code();
