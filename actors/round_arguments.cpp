@@ -22,6 +22,20 @@ namespace {
   refuse(code, x.identifier, text);
 }
 
+/// Whether two copies' rounds do the same.
+bool same_options(const statistics_update& a, const statistics_update& b) {
+  return a.eps.bits == b.eps.bits && a.mode.code == b.mode.code
+         && a.momentum.bits == b.momentum.bits && a.cumulative == b.cumulative
+         && a.online == b.online;
+}
+
+std::string options_text(const statistics_update& x) {
+  auto momentum = fmt::format("{}", double{x.momentum});
+  return fmt::format("eps={}, mode={}, momentum={}, online={}", double{x.eps},
+                     x.mode == eps_mode::plus ? "plus" : "clamp",
+                     x.cumulative ? "none" : momentum, x.online);
+}
+
 } // namespace
 
 void require_known(const round_message& x) {
@@ -30,6 +44,9 @@ void require_known(const round_message& x) {
     refuse(errc::malformed_message, x, fmt::format("mode {}", m.mode.code));
   if (m.type.code > static_cast<std::uint8_t>(dtype::bfloat16))
     refuse(errc::malformed_message, x, fmt::format("dtype {}", m.type.code));
+  if (m.update.mode.code > static_cast<std::uint8_t>(eps_mode::clamp))
+    refuse(errc::malformed_message, x,
+           fmt::format("eps mode {}", m.update.mode.code));
   if (m.channels < 1 || std::uint64_t(m.channels) > double_array::max_size / 2)
     refuse(errc::malformed_message, x, fmt::format("{} channels", m.channels));
   for (std::size_t i = 0; i < batches_of(m); ++i)
@@ -79,7 +96,16 @@ void require_agreement(const round_message& owner, const round_message& x) {
     refuse(errc::dtype_mismatch, x,
            fmt::format("{}, replica {} {}", to_string(b.type), owner.identifier,
                        to_string(a.type)));
-  if (a.more.size() != b.more.size() && !a.resend && !b.resend)
+  if (a.resend || b.resend)
+    return;
+  if (!same_options(a.update, b.update))
+    refuse(
+        errc::invalid_argument, x,
+        fmt::format("{}, replica {} {}; copies of a layer must have the same "
+                    "options",
+                    options_text(b.update), owner.identifier,
+                    options_text(a.update)));
+  if (a.more.size() != b.more.size())
     refuse(errc::invalid_argument, x,
            fmt::format("{} batches in one message, replica {} {}; all replicas "
                        "must be asked for the same ones together",
@@ -88,9 +114,6 @@ void require_agreement(const round_message& owner, const round_message& x) {
 
 void require_update(std::int64_t owner, const batch_norm_message& total) {
   const auto& update = total.update;
-  if (update.mode.code > static_cast<std::uint8_t>(eps_mode::clamp))
-    refuse(errc::malformed_message, owner,
-           fmt::format("eps mode {}", update.mode.code));
   auto expected = 2 * std::size_t(total.channels);
   if (update.running.size() != 0 && update.running.size() != expected)
     refuse(errc::malformed_message, owner,

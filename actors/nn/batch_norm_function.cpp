@@ -260,15 +260,19 @@ struct running_tensors {
   }
 };
 
-/// Puts the layer's options and running statistics into its message.
-void add_update(const SynchronizedBatchNormOptions& options,
-                const running_tensors& running, known_counter& counter,
-                round_request& out) {
+/// Puts the layer's options into a copy's message.
+void add_options(const SynchronizedBatchNormOptions& options,
+                 round_request& out) {
   auto momentum = options.momentum();
   out.eps = options.eps();
   out.mode = options.eps_mode();
   out.momentum = momentum ? *momentum : 0.0;
   out.cumulative = !momentum;
+}
+
+/// Puts the layer's running statistics into copy 0's message.
+void add_running(const running_tensors& running, known_counter& counter,
+                 round_request& out) {
   if (!running.mean.defined())
     return;
   auto both = at::cat({running.mean.detach(), running.var.detach()});
@@ -362,9 +366,10 @@ torch::Tensor SynchronizedBatchNormBase::run(const torch::Tensor& input,
     return here.train(
         seat,
         [&](round_request& out) {
+          add_options(with.options, out);
           // Those of the other copies do not count.
           if (!seat || seat->copy_id() == 0)
-            add_update(with.options, running, batches_, out);
+            add_running(running, batches_, out);
         },
         [&](const round_reply& reply) {
           require_several_values(reply.count, with.training);

@@ -68,10 +68,11 @@ auto inspect(Inspector& f, exact_double& x) {
 
 } // namespace detail
 
-/// What the master does in a forward round beside merging: only the owner's,
-/// copy 0's, counts.
+/// What the master does in a forward round beside merging. Epsilon, mode,
+/// momentum, `cumulative` and `online` must be the same for all; of the rest
+/// only the owner's, copy 0's, counts.
 struct statistics_update {
-  /// The owner's epsilon.
+  /// As `batch_norm_options::eps`.
   detail::exact_double eps = 1e-5;
   /// How epsilon is used.
   detail::enum_code<eps_mode> mode = eps_mode::plus;
@@ -104,8 +105,8 @@ auto inspect(Inspector& f, statistics_update& x) {
       detail::field("num_elements_tracked", x.num_elements_tracked));
 }
 
-/// What a replica sends into a round. Mode, type, channels and call must be the
-/// same for all.
+/// What a replica sends into a round. Mode, type, channels, call and the
+/// options in `update` must be the same for all.
 struct batch_norm_message {
   /// Which pass this is.
   detail::enum_code<round_mode> mode = round_mode::forward;
@@ -123,7 +124,7 @@ struct batch_norm_message {
   /// `eps_mode::clamp` has clamped. May be empty where `count` is 0. Of batches
   /// that share the message, those of all, one behind the other.
   channel_payload values;
-  /// Forward, copy 0's only.
+  /// Forward: the options of the layer, and copy 0's statistics.
   statistics_update update;
   /// This stands for messages of which some are on devices and others in host
   /// memory, or on devices of another node: nothing was merged.

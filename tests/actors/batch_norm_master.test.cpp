@@ -61,11 +61,13 @@ TEST_CASE("a forward round merges the moments and updates the running "
           "statistics once") {
   // {1, 3} and {5, 5, 5, 5}: mean 4, M2 14.
   auto xs = number({forward(2, {2, 2}), forward(4, {5, 0})});
-  xs[0].message.update.eps = 0.0;
-  xs[0].message.update.momentum = 0.25;
+  for (auto& x : xs) {
+    x.message.update.eps = 0.0;
+    x.message.update.momentum = 0.25;
+  }
   xs[0].message.update.running = {8, 4};
   xs[0].message.update.num_batches_tracked = 6;
-  // The others' updates do not count.
+  // The others' statistics do not count.
   xs[1].message.update.running = {100, 100};
   auto reply = merge_round(xs);
   CHECK(reply.count == 6);
@@ -211,6 +213,40 @@ TEST_CASE("messages that disagree are refused, and the replica is named") {
           == std::pair{errc::dtype_mismatch,
                        std::string{"replica 1 sent bfloat16, replica 0 "
                                    "float64"}});
+  }
+}
+
+TEST_CASE("copies of a layer with other options are refused, here or behind a "
+          "relay, and both are told") {
+  auto refused = [](auto change) {
+    auto xs = number({forward(2, {2, 2}), forward(4, {5, 0})});
+    change(xs[1].message.update);
+    auto [code, text] = refusal(xs);
+    CHECK(code == errc::invalid_argument);
+    CHECK(outcome_of([&] { std::ignore = merge_messages(xs); }).second == text);
+    CHECK(contains(text, "replica 0 eps=1e-05, mode=plus, momentum=0.1, "
+                         "online=false; copies of a layer must have the same "
+                         "options"));
+    return text;
+  };
+  CHECK(contains(refused([](auto& x) { x.eps = 0.001; }),
+                 "replica 1 sent eps=0.001, mode=plus, momentum=0.1"));
+  CHECK(contains(refused([](auto& x) { x.mode = eps_mode::clamp; }),
+                 "mode=clamp"));
+  CHECK(contains(refused([](auto& x) { x.momentum = 0.5; }), "momentum=0.5"));
+  CHECK(
+      contains(refused([](auto& x) { x.cumulative = true; }), "momentum=none"));
+  CHECK(contains(refused([](auto& x) { x.online = true; }), "online=true"));
+}
+
+TEST_CASE("a message that asks to be sent again has no options that could "
+          "disagree") {
+  auto xs = number({forward(2, {2, 2}), forward(4, {5, 0})});
+  xs[1].message.update.eps = 0.001;
+  for (auto again : {0, 1}) {
+    xs[0].message.resend = again == 0;
+    xs[1].message.resend = again == 1;
+    CHECK(merge_round(xs).resend);
   }
 }
 

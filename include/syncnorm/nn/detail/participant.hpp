@@ -34,11 +34,13 @@ struct round_request {
   /// The same on a device; then `values` has none.
   device_array device_values;
 
-  // Forward only; copy 0's count.
+  // Forward only: options, which must be the same for all copies.
   double eps = 1e-5;
   eps_mode mode = eps_mode::plus;
   double momentum = 0.1;
   bool cumulative = false;
+
+  // Forward only; copy 0's count.
   /// Running mean, then running variance; empty: not tracked.
   std::vector<double> running;
   /// The same on a device.
