@@ -244,7 +244,8 @@ struct pass_plan {
 namespace partition_detail {
 
 /// Blocks of an elementwise kernel at most where threads stride over all of
-/// the tensor: two rounds of a full H100 (132 multiprocessors, 8 blocks).
+/// the tensor: 16 for each multiprocessor of an H100, of which registers let
+/// four to six run at a time.
 inline constexpr std::int64_t pass_blocks = 2112;
 
 /// The largest number of threads, up to `threads`, after whose packs the
@@ -269,7 +270,8 @@ repeating_step(std::int64_t threads, std::int64_t channels, int width) {
   std::int64_t flight = packs_in_flight(width);
   if (shape.format == memory_format::channels_first) {
     auto share = plan.packs / (block_threads * reduce_blocks);
-    auto per_thread = std::clamp(share, flight, 4 * flight);
+    // Short enough that the last blocks do not run long by themselves.
+    auto per_thread = std::clamp(share, flight, 2 * flight);
     plan.tile = block_threads * per_thread;
     plan.blocks = divide_up(plan.packs, plan.tile);
     return plan;

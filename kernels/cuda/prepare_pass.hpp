@@ -52,17 +52,24 @@ plan_pass(const tensor_layout& layout, std::initializer_list<operand> tensors) {
           make_pass_plan(shape, wide ? int(width) : 1)};
 }
 
-/// Calls `f.template operator()<T, Width, Format>()` for the call's type,
-/// width and format.
+/// Calls `f.template operator()<T, Width, Format, Plain>()` for the call's
+/// type, width and format. Element by element there is no plain pass: speed is
+/// no aim there.
 template <class F>
-void with_pass(dtype type, const pass_plan& plan, const F& f) {
+void with_pass(dtype type, const pass_plan& plan, bool plain, const F& f) {
+  constexpr auto first = memory_format::channels_first;
+  constexpr auto last = memory_format::channels_last;
+  auto planes = plan.format == first;
   with_element(type, [&](auto element_type) {
     using T = typename decltype(element_type)::type;
     with_width<T>(plan.width, [&](auto width) {
-      if (plan.format == memory_format::channels_first)
-        f.template operator()<T, width, memory_format::channels_first>();
+      constexpr auto wide = width > 1;
+      if (wide && plain)
+        planes ? f.template operator()<T, width, first, wide>()
+               : f.template operator()<T, width, last, wide>();
       else
-        f.template operator()<T, width, memory_format::channels_last>();
+        planes ? f.template operator()<T, width, first, false>()
+               : f.template operator()<T, width, last, false>();
     });
   });
 }
@@ -76,15 +83,18 @@ void with_normalize(const const_tensor_view& x,
   operand residual{tail.residual, y.sample_stride()};
   operand out{y.data(), y.sample_stride()};
   auto geometry = plan_pass(x.layout(), {in, residual, out});
-  with_pass(
-      x.type(), geometry.plan, [&]<class T, int Width, memory_format Format>() {
-        using pass = normalize_pass<T, Width, Format>;
-        run(pass{geometry.index, geometry.place<const T>(in),
-                 geometry.place<const T>(residual), geometry.place<T>(out),
-                 channel_arrays<typename pass::real>{channel}, tail.mask,
-                 tail.relu},
-            geometry.plan);
-      });
+  auto plain = geometry.index.dense && tail.residual == nullptr && !tail.relu
+               && tail.mask == nullptr && !channel.is_variance;
+  with_pass(x.type(), geometry.plan, plain,
+            [&]<class T, int Width, memory_format Format, bool Plain>() {
+              using pass = normalize_pass<T, Width, Format, Plain>;
+              run(pass{geometry.index, geometry.place<const T>(in),
+                       geometry.place<const T>(residual),
+                       geometry.place<T>(out),
+                       channel_arrays<typename pass::real>{channel}, tail.mask,
+                       tail.relu},
+                  geometry.plan);
+            });
 }
 
 /// The tensors of a backward pass; `x` has no data in evaluation.
@@ -104,9 +114,12 @@ void with_backward(const tensor_layout& layout,
   auto geometry = plan_pass(
       layout, {tensors.dy, tensors.x, tensors.dx, tensors.residual_grad});
   auto share = sums.count == 0 ? 0.0 : 1.0 / double(sums.count);
-  with_pass(layout.type, geometry.plan,
-            [&]<class T, int Width, memory_format Format>() {
-              using pass = backward_pass<T, Width, Format>;
+  auto plain = geometry.index.dense && tensors.x.data != nullptr
+               && tensors.residual_grad.data == nullptr && mask == nullptr
+               && !channel.is_variance;
+  with_pass(layout.type, geometry.plan, plain,
+            [&]<class T, int Width, memory_format Format, bool Plain>() {
+              using pass = backward_pass<T, Width, Format, Plain>;
               using real = typename pass::real;
               run(pass{geometry.index, geometry.place<const T>(tensors.dy),
                        geometry.place<const T>(tensors.x),

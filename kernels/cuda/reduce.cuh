@@ -26,9 +26,20 @@ __global__ void __launch_bounds__(block_threads)
     task.put(channel, split, total);
 }
 
+/// Blocks of a reduction over rows that a multiprocessor shall hold at a time:
+/// four, as `reduce_blocks` counts on, or as many as spill no registers.
+template <class Reduction>
+inline constexpr int row_blocks = Reduction::width == 8 ? 2 : 3;
+
+template <class T, int Width>
+inline constexpr int row_blocks<moments_of<T, float, Width>> = 4;
+
+template <class T, int Width>
+inline constexpr int row_blocks<moments_of<T, double, Width>> = 2;
+
 /// One block for each tile of columns and run of rows.
 template <class Reduction>
-__global__ void __launch_bounds__(block_threads)
+__global__ void __launch_bounds__(block_threads, row_blocks<Reduction>)
     row_reduce_kernel(const __grid_constant__ row_task<Reduction> task) {
   using board_type = row_board<Reduction>;
   // Raw, since shared memory cannot be initialized.

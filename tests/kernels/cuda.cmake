@@ -24,6 +24,11 @@ syncnorm_test(
   "${PROJECT_SOURCE_DIR}/kernels/validate.cpp" LINK syncnorm::kernels fmt::fmt)
 target_compile_definitions(test_kernels_cuda_whole_pass
                            PRIVATE SYNCNORM_HAS_CUDA)
+# A pack that a thread has not loaded is handed on and not looked at: gcc 12
+# takes that for a use.
+foreach(name IN ITEMS emulation suite_cpu agreement_cpu whole_pass)
+  target_compile_options(test_kernels_cuda_${name} PRIVATE -Wno-uninitialized)
+endforeach()
 
 if(NOT SYNCNORM_ENABLE_CUDA)
   return()
