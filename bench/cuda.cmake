@@ -13,6 +13,7 @@ endif()
 syncnorm_bench(
   cuda_kernels
   cuda_kernels.cpp
+  cuda_check.cpp
   cuda_tensors.cpp
   ${syncnorm_peer}
   LINK

@@ -1,10 +1,12 @@
 // The CUDA kernels against the device's own copy bandwidth and, in a build
 // that found libtorch with CUDA, its operators for synchronized batch norm.
-// Times by CUDA events; no call finds its input in the L2 cache.
+// Times by CUDA events; no call finds its input in the L2 cache. Before they
+// are timed, the results of each side are compared with those of the CPU.
 //
 //   cuda_kernels [--summary=FILE] [--benchmark_out=FILE] [--filter=TEXT]
 //                [--rounds=N]
 
+#include "bench/cuda_check.hpp"
 #include "bench/cuda_peer.hpp"
 #include "bench/cuda_timer.hpp"
 #include "bench/support.hpp"
@@ -35,6 +37,9 @@ struct contest {
   void (peer::*theirs)(std::size_t);
   /// Of libtorch's speed, at least.
   double goal;
+  operation which;
+  /// Where ours leaves its results of number 0.
+  results made;
 };
 
 channel_parameters parameters_of(const bench_tensors& t) {
@@ -43,8 +48,8 @@ channel_parameters parameters_of(const bench_tensors& t) {
 
 void moments_of(const bench_tensors& t, std::size_t i) {
   moments_view out{0,
-                   t.running_mean.data(),
-                   t.running_var.data(),
+                   t.arrays[0].data(),
+                   t.arrays[1].data(),
                    t.shape.channels,
                    dtype::float32,
                    t.layout.where};
@@ -54,7 +59,7 @@ void moments_of(const bench_tensors& t, std::size_t i) {
 
 void merge_and_finalize(const bench_tensors& t) {
   std::vector<const_moments_view> parts;
-  for (std::int64_t r = 0; r < 8; ++r) {
+  for (std::int64_t r = 0; r < bench_parts; ++r) {
     auto offset = r * t.shape.channels;
     parts.push_back({t.layout.shape.per_channel(),
                      static_cast<const float*>(t.part_means.data()) + offset,
@@ -62,43 +67,50 @@ void merge_and_finalize(const bench_tensors& t) {
                      t.shape.channels, dtype::float32, t.layout.where});
   }
   moments_view total{0,
-                     t.weight_grad.data(),
-                     t.bias_grad.data(),
+                     t.arrays[0].data(),
+                     t.arrays[1].data(),
                      t.shape.channels,
                      dtype::float32,
                      t.layout.where};
   execution run{t.layout.where};
   merge_moments(run, parts, total);
-  finalize_moments(run, total, {}, t.weight_grad.data(), t.bias_grad.data(),
+  finalize_moments(run, total, {}, t.arrays[0].data(), t.arrays[1].data(),
                    {t.running_mean.data(), t.running_var.data()});
 }
 
 std::vector<contest> contests(const bench_tensors& t) {
-  const auto& layout = t.layout;
-  execution run{layout.where};
+  execution run{t.layout.where};
+  const auto& made = t.arrays;
+  results moments{{made[0].data(), made[1].data(), nullptr}};
+  results totals{{made[0].data(), made[1].data(), t.running_mean.data(),
+                  t.running_var.data()}};
+  results sums{
+      {made[0].data(), made[1].data(), made[2].data(), made[3].data()}};
+  results elements{{}, t.out[0].data()};
   auto [n, c, h, w] = t.shape;
   // Three shapes where libtorch's first pass is weak.
   auto weak = (n == 32 && h == 112) || (n == 16 && c == 4) || c == 728;
   return {
       {"batch_moments", 1, [&t](std::size_t i) { moments_of(t, i); },
-       &peer::stats, weak ? 1.5 : 1.0},
+       &peer::stats, weak ? 1.5 : 1.0, operation::moments, moments},
       {"merge + finalize, 8 parts", 0,
-       [&t](std::size_t) { merge_and_finalize(t); }, &peer::gather_stats, 1.0},
+       [&t](std::size_t) { merge_and_finalize(t); }, &peer::gather_stats, 1.0,
+       operation::merge_and_finalize, totals},
       {"normalize", 2,
        [&t, run](std::size_t i) {
          normalize(run, {t.x[i].data(), t.layout}, parameters_of(t),
                    {t.out[i].data(), t.layout});
        },
-       &peer::elemt, 1.0},
+       &peer::elemt, 1.0, operation::normalize, elements},
       {"backward_reduce", 2,
        [&t, run](std::size_t i) {
          backward_reduce(run, {t.dy[i].data(), t.layout},
                          {t.x[i].data(), t.layout}, parameters_of(t), nullptr,
-                         {t.sum_dy.data(), t.sum_dy_xmu.data(),
-                          t.weight_grad.data(), t.bias_grad.data()},
+                         {t.arrays[0].data(), t.arrays[1].data(),
+                          t.arrays[2].data(), t.arrays[3].data()},
                          {t.scratch.data(), t.scratch_bytes});
        },
-       &peer::backward_reduce, 1.0},
+       &peer::backward_reduce, 1.0, operation::backward_reduce, sums},
       {"backward_input", 3,
        [&t, run](std::size_t i) {
          backward_input(run, {t.dy[i].data(), t.layout},
@@ -107,7 +119,7 @@ std::vector<contest> contests(const bench_tensors& t) {
                          t.layout.shape.per_channel()},
                         nullptr, {t.out[i].data(), t.layout});
        },
-       &peer::backward_elemt, 1.0},
+       &peer::backward_elemt, 1.0, operation::backward_input, elements},
   };
 }
 
@@ -143,6 +155,27 @@ struct session {
   }
 };
 
+/// Throws unless one call of each side makes what the CPU makes.
+void check(const bench_tensors& tensors, const std::vector<contest>& all,
+           const std::string& label, peer* theirs) {
+  // A thread of libtorch adds up to 1600 terms one after the other in float32:
+  // 1600 times 2^-24 at worst, and as much for the other roundings.
+  constexpr double one_after_the_other = 2e-4;
+  expectations expected{tensors};
+  for (const auto& each : all) {
+    auto name = fmt::format("{} {}", each.name, label);
+    tensors.clear_results();
+    each.ours(0);
+    expected.check(name, each.which, each.made, 0);
+    if (theirs == nullptr)
+      continue;
+    tensors.clear_results();
+    (theirs->*each.theirs)(0);
+    expected.check(name + " by libtorch", each.which, theirs->made(each.which),
+                   one_after_the_other);
+  }
+}
+
 void compare(session& now, bench_tensors& tensors, const contest& each,
              const std::string& label, double copied, peer* theirs) {
   auto name = fmt::format("{} {}", each.name, label);
@@ -172,12 +205,14 @@ void run_shape(session& now, const bench_shape& shape, dtype type,
   bench_tensors tensors{shape, type, format,
                         copies_for(shape, type, now.cache)};
   auto theirs = make_peer(tensors);
+  auto all = contests(tensors);
+  check(tensors, all, label, theirs.get());
   auto copy = now.measure(tensors, "copy " + label, 2, [&](std::size_t i) {
     require_success(cudaMemcpyAsync(tensors.out[i].data(), tensors.x[i].data(),
                                     tensors.bytes, cudaMemcpyDeviceToDevice));
   });
   auto copied = 2 * double(tensors.bytes) / copy.median * 1e-9;
-  for (const auto& each : contests(tensors))
+  for (const auto& each : all)
     compare(now, tensors, each, label, copied, theirs.get());
 }
 

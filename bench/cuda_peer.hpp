@@ -3,6 +3,7 @@
 // libtorch's operators for synchronized batch norm on the same memory, in a
 // build that found a libtorch with CUDA.
 
+#include "bench/cuda_check.hpp"
 #include "bench/cuda_tensors.hpp"
 
 #include <cstddef>
@@ -12,7 +13,9 @@
 namespace syncnorm::bench {
 
 /// The five operators; each call takes the copies of number `i`, runs on the
-/// default stream and allocates its results as libtorch does.
+/// default stream and allocates its results as libtorch does. Tensors are kept
+/// until the next call of their number: one that is dropped at once would give
+/// its memory, which the L2 cache still holds, to the next.
 class peer {
 public:
   virtual ~peer() = default;
@@ -21,6 +24,8 @@ public:
   virtual void elemt(std::size_t i) = 0;
   virtual void backward_reduce(std::size_t i) = 0;
   virtual void backward_elemt(std::size_t i) = 0;
+  /// What the last call, which was of number 0, has made.
+  [[nodiscard]] virtual results made(operation by) const = 0;
 };
 
 /// Returns the operators over `tensors`, or null in a build without libtorch.

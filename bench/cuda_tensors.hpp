@@ -50,7 +50,18 @@ struct bench_shape {
   std::int64_t samples, channels, height, width;
 };
 
-/// One layer's tensors and arrays, `copies` times.
+/// How many replicas' moments are merged.
+constexpr int bench_parts = 8;
+
+/// What the elements of each channel are like. No two channels are alike, so
+/// that what is done with the numbers of another one shows.
+struct channel_values {
+  explicit channel_values(std::int64_t channels);
+
+  std::vector<float> mean, deviation, weight, bias;
+};
+
+/// One layer's tensors and arrays, the tensors `copies` times.
 class bench_tensors {
 public:
   /// @param copies  of each tensor, so that all of one kind exceed the L2
@@ -58,18 +69,30 @@ public:
   bench_tensors(const bench_shape& shape, dtype type, memory_format format,
                 int copies);
 
+  /// Takes what earlier calls have made out of the outputs of number 0 and the
+  /// arrays: NaN, and 0 in the running statistics.
+  void clear_results() const;
+
   bench_shape shape;
   tensor_layout layout;
   std::size_t bytes;
   std::vector<device_memory> x, dy, out;
-  /// C float32 each: parameters and results.
-  device_memory mean, inv_std, weight, bias, sum_dy, sum_dy_xmu, weight_grad,
-      bias_grad, running_mean, running_var;
-  /// [8, C] float32 each, and 8 counts as float32 and as int32: moments of
-  /// eight replicas.
-  device_memory part_means, part_m2s, part_counts, total_count;
+  /// C float32 each, read.
+  device_memory mean, inv_std, weight, bias, sum_dy, sum_dy_xmu;
+  /// C float32 each, written.
+  device_memory running_mean, running_var;
+  std::vector<device_memory> arrays;
+  /// [8, C] float32 each, and 8 counts: moments of eight replicas. M2 is for
+  /// us, the inverse deviation says the same for libtorch.
+  device_memory part_means, part_m2s, part_inv_stds, part_counts;
+  /// Of one replica, as int32.
+  device_memory total_count;
   device_memory scratch;
   std::size_t scratch_bytes;
+
+private:
+  bench_tensors(const bench_shape& shape, dtype type, memory_format format,
+                int copies, const channel_values& values);
 };
 
 } // namespace syncnorm::bench

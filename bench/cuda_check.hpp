@@ -1,0 +1,73 @@
+#pragma once
+
+// What the CUDA benchmark times has been checked before: each side's results
+// are those of the library's CPU functions on the same data.
+
+#include "bench/cuda_tensors.hpp"
+
+#include <array>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace syncnorm::bench {
+
+/// What is compared.
+enum class operation {
+  moments,
+  merge_and_finalize,
+  normalize,
+  backward_reduce,
+  backward_input,
+};
+
+/// What one side has made of the tensors of number 0, on the device.
+struct results {
+  /// C float32 each, null for one that this side does not make:
+  /// moments: mean, M2, inverse deviation; merge_and_finalize: mean, inverse
+  /// deviation, running mean, running variance; backward_reduce: sum of dy, sum
+  /// of dy (x - mean), gradients of weight and bias.
+  std::vector<const void*> arrays;
+  /// In the layout of x; normalize: y; backward_input: dx.
+  const void* tensor = nullptr;
+};
+
+/// Results of all operations on the tensors of number 0, by the CPU.
+class expectations {
+public:
+  explicit expectations(const bench_tensors& tensors);
+
+  /// @param least  the tolerance of sums and what is made of them, where it is
+  ///               more than that of the library's own.
+  /// @throws std::runtime_error if `found` is something else. The text starts
+  ///         with `who`.
+  void check(const std::string& who, operation which, const results& found,
+             double least) const;
+
+  /// An array of C numbers, each of which may be off by `unit` of its scale.
+  struct expected_array {
+    const char* name;
+    double unit;
+    std::vector<float> values;
+    std::vector<double> scale;
+  };
+
+  /// What one operation makes; no tensor: empty.
+  struct expected_results {
+    std::vector<expected_array> arrays;
+    std::vector<std::byte> tensor;
+    /// Of an element that is rounded to the tensor's type.
+    double rounding = 0;
+    /// Of the arithmetic in float32.
+    double arithmetic = 0;
+  };
+
+private:
+  void check_tensor(const std::string& who, const expected_results& want,
+                    const void* found) const;
+
+  dtype type_;
+  std::array<expected_results, 5> by_operation_;
+};
+
+} // namespace syncnorm::bench
