@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <stdexcept>
 
 namespace syncnorm::bench {
 
@@ -50,9 +49,9 @@ float element(dtype type, const std::byte* from) {
                                 : to_float(bfloat16{bits});
 }
 
-std::runtime_error difference(const std::string& who, const std::string& where,
-                              float found, float want) {
-  return std::runtime_error{
+wrong_result difference(const std::string& who, const std::string& where,
+                        float found, float want) {
+  return wrong_result{
       fmt::format("{}: {} is {}, on the CPU {}", who, where, found, want)};
 }
 

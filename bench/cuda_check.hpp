@@ -7,10 +7,16 @@
 
 #include <array>
 #include <cstddef>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 namespace syncnorm::bench {
+
+/// Says who made something else than the CPU, and where.
+struct wrong_result : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
 
 /// What is compared.
 enum class operation {
@@ -39,8 +45,8 @@ public:
 
   /// @param least  the tolerance of sums and what is made of them, where it is
   ///               more than that of the library's own.
-  /// @throws std::runtime_error if `found` is something else. The text starts
-  ///         with `who`.
+  /// @throws wrong_result if `found` is something else. The text starts with
+  ///         `who`.
   void check(const std::string& who, operation which, const results& found,
              double least) const;
 

@@ -142,6 +142,8 @@ struct session {
   std::size_t cache;
   device_timer timer;
   report rows;
+  /// What made something else than the CPU, and where.
+  std::vector<std::string> wrong = {};
 
   template <class Call>
   [[nodiscard]] timing measure(const bench_tensors& tensors,
@@ -155,24 +157,29 @@ struct session {
   }
 };
 
-/// Throws unless one call of each side makes what the CPU makes.
-void check(const bench_tensors& tensors, const std::vector<contest>& all,
-           const std::string& label, peer* theirs) {
+/// Whether one call of each side makes what the CPU makes. If not, the text is
+/// kept: who is wrong is not timed, and the run goes on and fails in the end.
+bool is_right(session& now, const bench_tensors& tensors,
+              const expectations& expected, const contest& each,
+              const std::string& label, peer* theirs) {
   // A thread of libtorch adds up to 1600 terms one after the other in float32:
   // 1600 times 2^-24 at worst, and as much for the other roundings.
   constexpr double one_after_the_other = 2e-4;
-  expectations expected{tensors};
-  for (const auto& each : all) {
-    auto name = fmt::format("{} {}", each.name, label);
+  auto name = fmt::format("{} {}", each.name, label);
+  try {
     tensors.clear_results();
     each.ours(0);
     expected.check(name, each.which, each.made, 0);
     if (theirs == nullptr)
-      continue;
+      return true;
     tensors.clear_results();
     (theirs->*each.theirs)(0);
     expected.check(name + " by libtorch", each.which, theirs->made(each.which),
                    one_after_the_other);
+    return true;
+  } catch (const wrong_result& x) {
+    now.wrong.emplace_back(x.what());
+    return false;
   }
 }
 
@@ -205,15 +212,15 @@ void run_shape(session& now, const bench_shape& shape, dtype type,
   bench_tensors tensors{shape, type, format,
                         copies_for(shape, type, now.cache)};
   auto theirs = make_peer(tensors);
-  auto all = contests(tensors);
-  check(tensors, all, label, theirs.get());
+  expectations expected{tensors};
   auto copy = now.measure(tensors, "copy " + label, 2, [&](std::size_t i) {
     require_success(cudaMemcpyAsync(tensors.out[i].data(), tensors.x[i].data(),
                                     tensors.bytes, cudaMemcpyDeviceToDevice));
   });
   auto copied = 2 * double(tensors.bytes) / copy.median * 1e-9;
-  for (const auto& each : all)
-    compare(now, tensors, each, label, copied, theirs.get());
+  for (const auto& each : contests(tensors))
+    if (is_right(now, tensors, expected, each, label, theirs.get()))
+      compare(now, tensors, each, label, copied, theirs.get());
 }
 
 /// The device and the versions, for the head of the report.
@@ -250,7 +257,9 @@ int run(const options& given) {
            {memory_format::channels_first, memory_format::channels_last})
         run_shape(now, shape, type, format);
   now.rows.finish();
-  return 0;
+  for (const auto& text : now.wrong)
+    fmt::print("WRONG: {}\n", text);
+  return now.wrong.empty() ? 0 : 1;
 }
 
 } // namespace
