@@ -9,25 +9,30 @@ usage: scripts/gpu-check.sh [options]
 
 On a machine with a GPU, the CUDA toolkit and a C++ compiler, but no package
 registry: builds syncnorm for that GPU (with the actors, if CAF is found, and
-without the examples), runs their tests (but those of the Debian packages), those
-of the libtorch component on GPUs too where there is a libtorch with CUDA, runs
-the GPU tests under compute-sanitizer where it is installed, and prints the table
-of the CUDA benchmark last.
+without the examples), runs the GPU tests, the CUDA benchmark, the GPU tests under
+compute-sanitizer where it is installed, the other tests (but those of the Debian
+packages), and those of the libtorch component on GPUs where there is a libtorch
+with CUDA. Prints what failed, and the table of the benchmark last. What the
+steps print in full stands in the build folder.
 
-  --deps DIR   the packages that scripts/offline-deps.sh left in DIR; they are
-               unpacked below the build folder. Without: what is installed,
-               for the tests with the program openssl.
-  --kernels    leaves out the actors, which take most of the time to build
-  --build DIR  build folder (default: build/gpu-check)
-  --no-gpu     for a machine without a GPU: builds the same, shows the GPU
-               tests as Skipped, leaves out compute-sanitizer and benchmark
-  --help       prints this
+  --deps DIR     the packages that scripts/offline-deps.sh left in DIR; they are
+                 unpacked below the build folder. Without: what is installed,
+                 for the tests with the program openssl.
+  --kernels      leaves out the actors, which take most of the time to build
+  --build DIR    build folder (default: build/gpu-check)
+  --results DIR  copies the logs, the benchmark's summary and, as result.txt,
+                 the last lines to DIR, each as its step ends
+  --no-gpu       for a machine without a GPU: builds the same, shows the GPU
+                 tests as Skipped, leaves out compute-sanitizer and benchmark
+  --help         prints this
 
 Exits with 0 if all was built and passed, 1 if not. On a machine with a GPU a
 skipped GPU test is a failure, and so is a tool of compute-sanitizer that is not
-done after SYNCNORM_SANITIZER_SECONDS (default 300). Benchmark goals that are
-missed are shown in the table and in DIR/cuda_kernels.json and do not fail the
-run.
+done after SYNCNORM_SANITIZER_SECONDS (default 300). All is over after
+SYNCNORM_GPU_CHECK_SECONDS (default 480; 0, the default with --no-gpu: no limit):
+a step that is not done then, or not begun, has failed. The next run goes on with
+a build that was not done. Benchmark goals that are missed are shown in the table
+and in the build folder's cuda_kernels.json and do not fail the run.
 Environment: CUDACXX names nvcc; TORCH_ROOT the folder of include/ and lib/ of a
 libtorch with CUDA, or PYTHON the Python whose PyTorch that is (default python3;
 none found, or --no-gpu without TORCH_ROOT: no comparison, no component).
@@ -44,6 +49,7 @@ step() {
 }
 
 deps=
+results=
 build=build/gpu-check
 gpu=true
 actors=(-U SYNCNORM_ENABLE_ACTORS) # not what an earlier run has left there
@@ -55,9 +61,9 @@ while (($# > 0)); do
       ;;
     --no-gpu) gpu=false ;;
     --kernels) actors=(-DSYNCNORM_ENABLE_ACTORS=OFF) ;;
-    --deps | --build)
+    --deps | --build | --results)
       (($# > 1)) || fail "$1 needs a folder (see --help)"
-      if [[ $1 == --deps ]]; then deps=$2; else build=$2; fi
+      declare "${1#--}=$2"
       shift
       ;;
     *) fail "unknown argument $1 (see --help)" ;;
@@ -69,9 +75,76 @@ if [[ -n $deps ]]; then
   [[ -d $deps ]] || fail "--deps: $deps is no folder"
   deps=$(cd "$deps" && pwd)
 fi
+if [[ -n $results ]]; then
+  mkdir -p "$results"
+  results=$(cd "$results" && pwd)
+fi
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 mkdir -p "$build"
 build=$(cd "$build" && pwd)
+for log in build configure ctest-gpu ctest bench memcheck racecheck component; do
+  rm -f "$build/$log.log"
+done
+rm -f "$build/cuda_kernels.json" "$build/result.txt"
+
+# -- time and results ---------------------------------------------------------
+
+budget=${SYNCNORM_GPU_CHECK_SECONDS:-}
+if [[ -z $budget ]]; then
+  if $gpu; then budget=480; else budget=0; fi
+fi
+[[ $budget =~ ^[0-9]+$ ]] || fail "SYNCNORM_GPU_CHECK_SECONDS is no number: $budget"
+failed=()
+
+# Prints the seconds left for steps: the last five of all are for the result.
+seconds_left() {
+  echo $((budget - 5 - SECONDS))
+}
+
+# Prints how long a command may run that has MOST seconds: no longer than there
+# is time.
+seconds_for() {
+  local most=$1 left
+  left=$(seconds_left)
+  ((left > 0)) || left=1
+  echo $((budget == 0 || most < left ? most : left))
+}
+
+# limited SECONDS COMMAND...: ends the command after that time, and where this
+# script is to end.
+limited() {
+  timeout --kill-after=5 "$@" &
+  wait "$!"
+}
+trap 'kill $(jobs -p) 2> /dev/null; exit 130' INT TERM
+
+# begin STEP: tells whether there is time for it.
+begin() {
+  if ((budget > 0 && $(seconds_left) < 5)); then
+    failed+=("$1: left out for lack of time")
+    return 1
+  fi
+  step "$1"
+}
+
+# ended STEP STATUS [WHY]: notes a failure by the exit status.
+ended() {
+  case $2 in
+    0) ;;
+    124) failed+=("$1: not done in time, after $SECONDS s") ;;
+    137) failed+=("$1: killed, after $SECONDS s") ;;
+    *) failed+=("$1${3:+: $3}") ;;
+  esac
+}
+
+# keep FILE...: copies those of the build folder that are there to --results.
+keep() {
+  local file
+  [[ -n $results ]] || return 0
+  for file in "$@"; do
+    [[ ! -e $build/$file ]] || cp "$build/$file" "$results/"
+  done
+}
 
 # -- packages -----------------------------------------------------------------
 
@@ -132,20 +205,18 @@ recent_cmake() {
 }
 
 step "tools"
+start=() # what cmake, ctest and ninja are started by
 nvcc=$(find_nvcc) || fail "no nvcc of CUDA 12.1 or later; set CUDACXX"
 ninja=$(find_tool ninja) \
   || fail "no ninja; collect it with offline-deps.sh"
-run_ninja=("$ninja")
 cmake=$(command -v cmake || true)
-run_cmake=("$cmake")
-ctest=(ctest)
+ctest=ctest
 if [[ -z $cmake ]] || ! recent_cmake "$cmake"; then
   cmake=$prefix/usr/bin/cmake
   [[ -n $prefix && -x $cmake ]] \
     || fail "no CMake of 3.25 or later; collect it with offline-deps.sh"
-  run_cmake=(with_packages "$cmake")
-  ctest=(with_packages "$prefix/usr/bin/ctest")
-  run_ninja=(with_packages "$ninja")
+  start=(with_packages)
+  ctest=$prefix/usr/bin/ctest
 fi
 printf 'nvcc   %s, %s\n' "$nvcc" "$(release_of "$nvcc")"
 printf 'cmake  %s\nninja  %s\nc++    %s\n' "$cmake" "$ninja" \
@@ -174,11 +245,15 @@ printf 'torch  %s\n' "${torch_root:-none with CUDA: no comparison, no component}
 
 # -- build --------------------------------------------------------------------
 
+# What builds and tests without a GPU has the rest of the time.
+unlimited=86400
+
 # configure ROOT-OF-THE-COMPARISON [OPTION...]
 configure() {
   local peer=$1
   shift
-  "${run_cmake[@]}" -S . -B "$build" -G Ninja \
+  "${start[@]}" limited "$(seconds_for "$unlimited")" \
+    "$cmake" -S . -B "$build" -G Ninja \
     -DCMAKE_MAKE_PROGRAM="$ninja" \
     -DCMAKE_BUILD_TYPE=Release \
     -DCMAKE_CUDA_COMPILER="$nvcc" \
@@ -189,108 +264,241 @@ configure() {
     -DSYNCNORM_ENABLE_BENCH=ON \
     -DSYNCNORM_TORCH_ROOT= \
     -DSYNCNORM_BENCH_TORCH_ROOT="$peer" "${actors[@]}" \
-    "$@" > "$build/configure.log" 2>&1 \
-    || { tail -30 "$build/configure.log" >&2; fail "CMake failed"; }
+    "$@" > "$build/configure.log" 2>&1
 }
 
 compile() {
-  "${run_ninja[@]}" -C "$build" "$@" > "$build/build.log" 2>&1
+  "${start[@]}" limited "$(seconds_for "$unlimited")" \
+    "$ninja" -C "$build" "$@" > "$build/build.log" 2>&1
+}
+
+# The first errors of a build, in lines of bearable length.
+first_errors() {
+  grep -m5 -E 'error|undefined' "$build/build.log" | cut -c1-300 || true
+}
+
+# must_build STATUS WHAT LOG
+must_build() {
+  (($1 > 0)) || return 0
+  tail -30 "$build/$3" | cut -c1-300 >&2
+  keep configure.log build.log
+  (($1 != 124)) || fail "$2: not done in time, after $SECONDS s"
+  fail "$2 failed"
 }
 
 step "build for compute capability $architecture"
-configure "$torch_root"
-if [[ -n $torch_root ]] && ! compile bench_cuda_kernels; then
-  grep -m5 -E 'error|undefined' "$build/build.log" || true
-  echo "the comparison with libtorch does not build here: left out"
-  configure ""
+status=0
+configure "$torch_root" || status=$?
+must_build "$status" CMake configure.log
+if [[ -n $torch_root ]]; then
+  compile bench_cuda_kernels || status=$?
+  if ((status != 0 && status != 124)); then
+    first_errors
+    echo "the comparison with libtorch does not build here: left out"
+    status=0
+    configure "" || status=$?
+    must_build "$status" CMake configure.log
+  fi
 fi
-compile || { tail -40 "$build/build.log" >&2; fail "the build failed"; }
+((status > 0)) || compile || status=$?
+must_build "$status" "the build" build.log
+keep configure.log build.log
 grep -E '^SYNCNORM_ENABLE_(ACTORS|CUDA):' "$build/CMakeCache.txt"
 
-# -- tests --------------------------------------------------------------------
+# -- tests and benchmark ------------------------------------------------------
 
-failed=()
+# run_tests STEP NAME SECONDS OPTION...: those that ctest finds with the
+# options. Prints what failed or was skipped and the first errors; all stands in
+# NAME.log.
+run_tests() {
+  local what=$1 log=$build/$2.log seconds status=0
+  seconds=$(seconds_for "$3")
+  with_libraries "${start[@]}" limited "$seconds" "$ctest" \
+    --test-dir "$build" --output-on-failure --no-tests=error -j "$(nproc)" \
+    "${@:4}" > "$log" 2>&1 || status=$?
+  grep -m5 -A4 'ERROR: ' "$log" | cut -c1-160 || true
+  sed -n '/tests passed/p; /^The following tests/,$p' "$log" | head -30
+  ended "$what" "$status"
+  keep "$2.log"
+}
 
-step "tests"
-with_libraries "${ctest[@]}" --test-dir "$build" --output-on-failure \
-  --exclude-regex '^package\.' --no-tests=error -j "$(nproc)" \
-  | tee "$build/ctest.log" || failed+=("tests")
-
-if $gpu; then
-  # Other tests may be skipped, for lack of memory.
-  gpu_tests=$("${ctest[@]}" --test-dir "$build" --show-only -L '^gpu$' \
+# A test that was not skipped by mistake: others may be, for lack of memory.
+check_skipped() {
+  local gpu_tests name
+  gpu_tests=$("${start[@]}" "$ctest" --test-dir "$build" --show-only -L '^gpu$' \
     | sed -n 's/^ *Test *#[0-9]*: //p')
   [[ -n $gpu_tests ]] || failed+=("there are no GPU tests")
   for name in $gpu_tests; do
-    if grep -q "Test *#[0-9]*: ${name//./\\.} .*\*\*\*Skipped" "$build/ctest.log"; then
+    if grep -q "Test *#[0-9]*: ${name//./\\.} .*\*\*\*Skipped" \
+      "$build/ctest-gpu.log"; then
       failed+=("$name was skipped")
     fi
   done
+}
+
+if begin "GPU tests"; then
+  run_tests "GPU tests" ctest-gpu 240 -L '^gpu$'
+  if $gpu; then check_skipped; fi
+fi
+
+run_benchmark() {
+  local status=0 why
+  with_libraries limited "$(seconds_for 180)" \
+    "$build/bench/cuda_kernels" --summary="$build/cuda_kernels.json" \
+    > "$build/bench.log" 2>&1 || status=$?
+  why=$(grep -m1 '^cuda_kernels: ' "$build/bench.log" || tail -1 "$build/bench.log")
+  printf '%s\n' "${why:0:300}"
+  ended benchmark "$status" "${why:0:300}"
+  keep bench.log cuda_kernels.json
+}
+
+if $gpu && begin benchmark; then
+  run_benchmark
+fi
+
+# Runs a test program under one tool of compute-sanitizer.
+sanitize() {
+  local tool=$1 status=0
+  shift
+  with_libraries limited \
+    "$(seconds_for "${SYNCNORM_SANITIZER_SECONDS:-300}")" "$sanitizer" \
+    --tool "$tool" --error-exitcode 9 "$@" > "$build/$tool.log" 2>&1 || status=$?
+  tail -3 "$build/$tool.log" | cut -c1-300
+  ((status > 0)) || printf '%s: clean\n' "$tool"
+  ended "compute-sanitizer $tool" "$status"
+  keep "$tool.log"
+}
+
+if $gpu; then
+  if sanitizer=$(command -v compute-sanitizer "${nvcc%/*}/compute-sanitizer"); then
+    sanitizer=$(head -1 <<< "$sanitizer")
+    if begin "compute-sanitizer memcheck"; then
+      sanitize memcheck "$build/tests/kernels/test_kernels_cuda_suite"
+    fi
+    if begin "compute-sanitizer racecheck"; then
+      sanitize racecheck "$build/tests/kernels/test_kernels_cuda_streams"
+    fi
+  else
+    echo "no compute-sanitizer here"
+  fi
+fi
+
+if begin "other tests"; then
+  run_tests "other tests" ctest "$unlimited" --label-exclude '^gpu$' \
+    --exclude-regex '^package\.'
 fi
 
 # The libtorch component on GPUs, in the same build folder.
 check_component() {
   local status=0
   configure "" -DSYNCNORM_ENABLE_TORCH=ON -DSYNCNORM_TORCH_ROOT="$torch_root" \
-    -DSYNCNORM_ENABLE_BENCH=OFF
-  if ! compile test_nn_cuda; then
-    grep -m5 -E 'error|undefined' "$build/build.log" || true
-    failed+=("the libtorch component does not build")
+    -DSYNCNORM_ENABLE_BENCH=OFF || status=$?
+  if ((status > 0)); then
+    tail -5 "$build/configure.log" | cut -c1-300
+    ended "the libtorch component" "$status" "CMake failed"
     return
   fi
-  with_libraries timeout 300 "$build/tests/nn/test_nn_cuda" || status=$?
-  case $status in
-    0) ;;
-    77) if $gpu; then failed+=("the libtorch component saw no GPU"); fi ;;
-    *) failed+=("the libtorch component") ;;
-  esac
+  compile test_nn_cuda || status=$?
+  if ((status > 0)); then
+    first_errors
+    ended "the libtorch component" "$status" "it does not build"
+    return
+  fi
+  with_libraries limited "$(seconds_for 300)" \
+    "$build/tests/nn/test_nn_cuda" > "$build/component.log" 2>&1 || status=$?
+  tail -5 "$build/component.log" | cut -c1-300
+  if ((status == 77)); then
+    if $gpu; then failed+=("the libtorch component saw no GPU"); fi
+  else
+    ended "the libtorch component" "$status"
+  fi
 }
 
 if [[ -n $torch_root ]]; then
-  step "libtorch component"
-  if grep -q '^SYNCNORM_ENABLE_ACTORS:BOOL=ON' "$build/CMakeCache.txt"; then
+  if ! grep -q '^SYNCNORM_ENABLE_ACTORS:BOOL=ON' "$build/CMakeCache.txt"; then
+    echo "the libtorch component needs CAF: left out"
+  elif begin "libtorch component"; then
     check_component
-  else
-    echo "it needs CAF: left out"
+    keep component.log
   fi
 fi
 
-# Runs a test program under one tool of compute-sanitizer.
-sanitize() {
-  local tool=$1 seconds=${SYNCNORM_SANITIZER_SECONDS:-300} status=0
-  shift
-  with_libraries timeout "$seconds" "$sanitizer" --tool "$tool" \
-    --error-exitcode 9 "$@" > "$build/$tool.log" 2>&1 || status=$?
-  tail -3 "$build/$tool.log"
-  case $status in
-    0) printf '%s: clean\n' "$tool" ;;
-    124) failed+=("compute-sanitizer $tool: not finished within $seconds s") ;;
-    *) failed+=("compute-sanitizer $tool") ;;
-  esac
+# -- result -------------------------------------------------------------------
+
+# The ratios of bench.log, a line for each shape, dtype and layout.
+print_table() {
+  awk '
+    / \([0-9, ]+\) [a-z0-9]+ channels_[a-z]+: (copy|libtorch) / {
+      open = index($0, " (")
+      kernel = substr($0, 1, open - 1)
+      sub(/[ ,].*/, "", kernel)
+      rest = substr($0, open + 1)
+      colon = index(rest, ": ")
+      line = substr(rest, 1, colon - 1)
+      sub(/ channels_/, " ", line)
+      $0 = substr(rest, colon + 2) # what, ours, theirs, unit, ratio, goal
+      column = kernel " " $1
+      if (!(line in seen)) {
+        seen[line]
+        lines[++rows] = line
+      }
+      if (!(column in seen)) {
+        seen[column]
+        kernels[++columns] = kernel
+        whats[columns] = $1
+        names[columns] = column
+      }
+      text = sprintf("%.2f", $5)
+      if ($6 == "reported") text = "(" text ")"
+      else if (/NOT MET$/) text = text "<" $7
+      cells[line, column] = text
+    }
+    function put(text, cells_wide) {
+      out = out sprintf("%" cells_wide * width "s", text)
+    }
+    function start_line(text) { out = sprintf("%-34s", text) }
+    function end_line() { sub(/ +$/, "", out); print out }
+    END {
+      if (!rows) exit
+      print "behind \"<\": the goal that was missed; in parentheses: there is no goal"
+      width = 17 # of a kernel, less where another column shares its name
+      for (i = 2; i <= columns; ++i)
+        if (kernels[i] == kernels[i - 1]) width = 10
+      start_line("speed over that of a copy and of")
+      for (i = 1; i <= columns; ++i) {
+        if (kernels[i] == kernels[i + 1]) continue
+        put(kernels[i], kernels[i] == kernels[i - 1] ? 2 : 1)
+      }
+      end_line()
+      start_line("libtorch, [N, C, H, W]")
+      for (i = 1; i <= columns; ++i) put(whats[i], 1)
+      end_line()
+      for (r = 1; r <= rows; ++r) {
+        start_line(lines[r])
+        for (i = 1; i <= columns; ++i) {
+          text = cells[lines[r], names[i]]
+          put(text == "" ? "-" : text, 1)
+        }
+        end_line()
+      }
+    }' "$build/bench.log"
 }
 
-if $gpu; then
-  # Shown at once, too: what comes after it may take longer than one has.
-  step "benchmark"
-  with_libraries timeout 180 "$build/bench/cuda_kernels" \
-    --summary="$build/cuda_kernels.json" 2>&1 | tee "$build/bench.log" \
-    || failed+=("benchmark")
-  if sanitizer=$(command -v compute-sanitizer "${nvcc%/*}/compute-sanitizer"); then
-    sanitizer=$(head -1 <<< "$sanitizer")
-    step "compute-sanitizer"
-    sanitize memcheck "$build/tests/kernels/test_kernels_cuda_suite"
-    sanitize racecheck "$build/tests/kernels/test_kernels_cuda_streams"
-  else
-    echo "no compute-sanitizer here"
+print_result() {
+  local what
+  for what in "${failed[@]}"; do
+    printf 'FAILED: %s\n' "$what"
+  done
+  ((${#failed[@]} > 0)) || printf 'all passed\n'
+  printf 'logs: %s\n' "$build"
+  if [[ -s $build/bench.log ]]; then
+    printf '\n%s\n' "$(head -1 "$build/bench.log" | cut -c1-400)"
+    grep -E '^[0-9]+ of [0-9]+ goals not met' "$build/bench.log" || true
+    print_table
   fi
-fi
+}
 
 step "result"
-for what in "${failed[@]}"; do
-  printf 'FAILED: %s\n' "$what"
-done
-((${#failed[@]} > 0)) || printf 'all passed\n'
-if $gpu; then
-  cat "$build/bench.log"
-fi
+print_result | tee "$build/result.txt"
+keep result.txt
 ((${#failed[@]} == 0))
