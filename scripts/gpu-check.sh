@@ -28,7 +28,7 @@ steps print in full stands in the build folder.
 
 Exits with 0 if all was built and passed, 1 if not. On a machine with a GPU a
 skipped GPU test is a failure, and so is a tool of compute-sanitizer that is not
-done after SYNCNORM_SANITIZER_SECONDS (default 300). All is over after
+done after SYNCNORM_SANITIZER_SECONDS (default 90). All is over after
 SYNCNORM_GPU_CHECK_SECONDS (default 480; 0, the default with --no-gpu: no limit):
 a step that is not done then, or not begun, has failed. The next run goes on with
 a build that was not done. Benchmark goals that are missed are shown in the table
@@ -361,7 +361,7 @@ sanitize() {
   local tool=$1 status=0
   shift
   with_libraries limited \
-    "$(seconds_for "${SYNCNORM_SANITIZER_SECONDS:-300}")" "$sanitizer" \
+    "$(seconds_for "${SYNCNORM_SANITIZER_SECONDS:-90}")" "$sanitizer" \
     --tool "$tool" --error-exitcode 9 "$@" > "$build/$tool.log" 2>&1 || status=$?
   tail -3 "$build/$tool.log" | cut -c1-300
   ((status > 0)) || printf '%s: clean\n' "$tool"
