@@ -1,14 +1,13 @@
 #include "bench/cuda_check.hpp"
 
-#include "kernels/half.hpp"
 #include "syncnorm/batch_norm.hpp"
+#include "tests/kernels/cuda_tensors.hpp"
 #include "tests/kernels/tolerance.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 namespace syncnorm::bench {
 
@@ -37,20 +36,8 @@ std::vector<Value> host_copy(const void* from, std::size_t count) {
   return result;
 }
 
-float element(dtype type, const std::byte* from) {
-  if (type == dtype::float32) {
-    float value = 0;
-    std::memcpy(&value, from, sizeof(value));
-    return value;
-  }
-  std::uint16_t bits = 0;
-  std::memcpy(&bits, from, sizeof(bits));
-  return type == dtype::float16 ? to_float(float16{bits})
-                                : to_float(bfloat16{bits});
-}
-
 wrong_result difference(const std::string& who, const std::string& where,
-                        float found, float want) {
+                        double found, double want) {
   return wrong_result{
       fmt::format("{}: {} is {}, on the CPU {}", who, where, found, want)};
 }
@@ -251,10 +238,10 @@ void expectations::check_tensor(const std::string& who,
                                 const void* found) const {
   auto there = host_copy<std::byte>(found, want.tensor.size());
   for (std::size_t i = 0; i < there.size(); i += size_of(type_)) {
-    auto a = element(type_, there.data() + i);
-    auto b = element(type_, want.tensor.data() + i);
-    auto allowed = want.rounding * std::abs(double(b)) + want.arithmetic;
-    if (!(std::abs(double(a) - double(b)) <= allowed))
+    auto a = testing::load_element(type_, there.data() + i);
+    auto b = testing::load_element(type_, want.tensor.data() + i);
+    auto allowed = want.rounding * std::abs(b) + want.arithmetic;
+    if (!(std::abs(a - b) <= allowed))
       throw difference(who, fmt::format("element {}", i / size_of(type_)), a,
                        b);
   }

@@ -1,28 +1,16 @@
 #include "bench/cuda_tensors.hpp"
 
-#include "kernels/half.hpp"
 #include "syncnorm/batch_norm.hpp"
+#include "tests/kernels/cuda_tensors.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstring>
 #include <random>
 
 namespace syncnorm::bench {
 
 namespace {
-
-void put(dtype type, std::byte* to, float value) {
-  auto half = to_float16(value);
-  auto brain = to_bfloat16(value);
-  if (type == dtype::float32)
-    std::memcpy(to, &value, sizeof(value));
-  else if (type == dtype::float16)
-    std::memcpy(to, &half, sizeof(half));
-  else
-    std::memcpy(to, &brain, sizeof(brain));
-}
 
 /// Normal numbers around those of each channel, as elements of `layout`. The
 /// noise repeats after a prime number of elements, which divides no distance of
@@ -45,8 +33,8 @@ std::vector<std::byte> random_elements(const tensor_layout& layout,
   std::size_t next = 0;
   for (std::size_t i = 0, c = 0; i < elements; c = (c + 1) % channels)
     for (auto end = i + run; i < end; ++i) {
-      put(layout.type, result.data() + i * size,
-          mean[c] + deviation[c] * noise[next]);
+      testing::store_element(layout.type, result.data() + i * size,
+                             double(mean[c] + deviation[c] * noise[next]));
       next = next + 1 < noise.size() ? next + 1 : 0;
     }
   return result;

@@ -245,7 +245,7 @@ namespace partition_detail {
 
 /// Blocks of an elementwise kernel at most where threads stride over all of
 /// the tensor: 16 for each multiprocessor of an H100, of which registers let
-/// four to six run at a time.
+/// two to six run at a time.
 inline constexpr std::int64_t pass_blocks = 2112;
 
 /// The largest number of threads, up to `threads`, after whose packs the
