@@ -220,8 +220,9 @@ void batch_norm_replica::write_tape(batch_norm_tape& tape, std::int64_t count,
   tape.source_ = options_.online ? batch_norm_tape::source::running
                                  : batch_norm_tape::source::all_replicas;
   tape.count_ = count;
+  tape.on_device_ = {};
   for (auto* x : {&tape.mean_, &tape.inv_std_})
-    if (x->size() != channels())
+    if (x->size() != channels() || x->type() != statistics_type(options_.type))
       *x = {options_.type, channels()};
   tape.mean_.assign(values.first(channels()));
   tape.inv_std_.assign(values.last(channels()));

@@ -53,7 +53,8 @@ batch_norm_tape batch_norm_replica::running_tape() {
 
 /// What a master's round of this replica alone would do, without a message: the
 /// batch is merged into the statistics where they lie.
-batch_norm_tape batch_norm_replica::learn_alone(const const_tensor_view& x) {
+void batch_norm_replica::learn_alone(const const_tensor_view& x,
+                                     batch_norm_tape& tape) {
   statistics_update seen;
   seen.num_batches_tracked = num_batches_tracked_;
   seen.num_elements_tracked = num_elements_tracked_;
@@ -76,18 +77,17 @@ batch_norm_tape batch_norm_replica::learn_alone(const const_tensor_view& x) {
   num_elements_tracked_ = total.count;
   finalize_moments({}, total, {.eps = options_.eps, .mode = options_.mode},
                    mean, inv_std, {});
-  batch_norm_tape tape;
   write_tape(tape, total.count, batch_);
-  return tape;
 }
 
 batch_norm_tape batch_norm_replica::forward_alone(const const_tensor_view& x,
-                                                  const tensor_view& y) {
+                                                  const tensor_view& y,
+                                                  batch_norm_tape reused) {
   if (exchanges() && options_.online && !device_) {
     require_forward(x, y);
-    auto tape = learn_alone(x);
-    apply(tape, x, y);
-    return tape;
+    learn_alone(x, reused);
+    apply(reused, x, y);
+    return reused;
   }
   if (exchanges() || running_mean_.empty()) {
     auto tape = end_forward(answer_alone(begin_forward(x, y)), x, y);

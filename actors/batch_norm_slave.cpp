@@ -234,8 +234,11 @@ void batch_norm_slave::require_inputs(const forward_job& x) const {
 }
 
 void batch_norm_slave::forward_alone(forward_job& x) {
+  x.tapes = std::exchange(used_tapes_, {});
+  x.tapes.resize(x.xs.size());
   for (std::size_t i = 0; i < x.xs.size(); ++i)
-    x.tapes.push_back(replica_->forward_alone(x.xs[i].view(), x.ys[i].view()));
+    x.tapes[i] = replica_->forward_alone(x.xs[i].view(), x.ys[i].view(),
+                                         std::move(x.tapes[i]));
 }
 
 void batch_norm_slave::end_forward(const job_ptr& at,

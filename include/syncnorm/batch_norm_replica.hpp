@@ -154,12 +154,14 @@ public:
   /// only one. Sets y.
   /// @param x, y  `[N, C, S]` of the options' channels and dtype and of one
   ///              layout; y may be x, as `normalize` says.
+  /// @param reused  a tape that nobody needs any more, for its memory.
   /// @throws error `shape_mismatch`, `dtype_mismatch`, `device_mismatch`,
   ///         `invalid_argument`; in training `malformed_message` if a counter
   ///         of the state is negative or cannot count x as well; nothing is
   ///         written then.
   batch_norm_tape forward_alone(const const_tensor_view& x,
-                                const tensor_view& y);
+                                const tensor_view& y,
+                                batch_norm_tape reused = {});
 
   /// The first half: the moments of x.
   /// @throws error as `forward_alone`.
@@ -254,7 +256,7 @@ private:
   void write_tape(batch_norm_tape& tape, std::int64_t count,
                   std::span<const double> values) const;
   [[nodiscard]] batch_norm_tape running_tape();
-  [[nodiscard]] batch_norm_tape learn_alone(const const_tensor_view& x);
+  void learn_alone(const const_tensor_view& x, batch_norm_tape& tape);
   void measure_on_host(std::span<const const_tensor_view> xs,
                        batch_norm_message& message);
   [[nodiscard]] double_array sums_on_host(const const_tensor_view& dy,

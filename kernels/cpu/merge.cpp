@@ -75,29 +75,6 @@ void merge_all(std::span<const const_moments_view> parts,
   }
 }
 
-template <class Real>
-void finalize_all(const const_moments_view& total,
-                  const finalize_options& options, Real* mean, Real* inv_std,
-                  Real* running_mean, Real* running_var) {
-  const auto* mean_in = static_cast<const Real*>(total.mean);
-  const auto* m2_in = static_cast<const Real*>(total.m2);
-  const auto tracked = running_mean != nullptr && running_var != nullptr;
-  for (std::int64_t c = 0; c < total.channels; ++c) {
-    math::mean_m2<double> channel;
-    if (total.count != 0)
-      channel = {mean_in[c], m2_in[c]};
-    auto result = math::finalize(channel, total.count, options,
-                                 tracked ? running_mean[c] : 0,
-                                 tracked ? running_var[c] : 0);
-    mean[c] = Real(result.mean);
-    inv_std[c] = Real(result.inv_std);
-    if (!tracked)
-      continue;
-    running_mean[c] = Real(result.running_mean);
-    running_var[c] = Real(result.running_var);
-  }
-}
-
 } // namespace
 
 void merge_moments(const execution&, std::span<const const_moments_view> parts,
@@ -106,20 +83,6 @@ void merge_moments(const execution&, std::span<const const_moments_view> parts,
     merge_all<double>(parts, out);
   else
     merge_all<float>(parts, out);
-}
-
-void finalize_moments(const execution&, const const_moments_view& total,
-                      const finalize_options& options, void* mean,
-                      void* inv_std, const running_view& running) {
-  auto finalize = [&]<class Real>(Real) {
-    finalize_all(total, options, static_cast<Real*>(mean),
-                 static_cast<Real*>(inv_std), static_cast<Real*>(running.mean),
-                 static_cast<Real*>(running.var));
-  };
-  if (total.type == dtype::float64)
-    finalize(double{});
-  else
-    finalize(float{});
 }
 
 } // namespace syncnorm::cpu

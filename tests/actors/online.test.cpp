@@ -288,6 +288,32 @@ TEST_CASE_FIXTURE(layer_fixture, "online counters that cannot count the batch "
         == errc::malformed_message);
 }
 
+TEST_CASE("a tape that is used again tells of its last pass alone") {
+  std::mt19937 random{3};
+  batch_norm_options options{.name = "bn", .channels = 5, .online = true};
+  auto x = make_part(options, 7, random);
+  auto y = x;
+  auto want = batch_norm_replica{options}.forward_alone(x.view(), y.view());
+  for (auto type : {dtype::float32, dtype::float64})
+    for (std::int64_t channels : {3, 5}) {
+      auto others = options;
+      others.type = type;
+      others.channels = channels;
+      auto before = make_part(others, 2, random);
+      auto used = batch_norm_replica{others}.forward_alone(before.view(),
+                                                           before.view());
+      auto again = x;
+      auto tape = batch_norm_replica{options}.forward_alone(
+          x.view(), again.view(), std::move(used));
+      REQUIRE(tape.mean().type() == dtype::float32);
+      CHECK(tape.mean().widened() == want.mean().widened());
+      CHECK(tape.inv_std().widened() == want.inv_std().widened());
+      CHECK(tape.count() == want.count());
+      for (std::size_t i = 0; i < 7 * 5 * 4; ++i)
+        REQUIRE(again.get(i) == y.get(i));
+    }
+}
+
 TEST_CASE("an online update that lies is refused") {
   auto message = [](double_array running, std::int64_t seen) {
     batch_norm_message m;

@@ -297,19 +297,20 @@ TEST_CASE("NaN and infinity stay in their channel when moments are merged") {
 TEST_CASE("finalize gives normalizing constants and running statistics") {
   for (auto type : {dtype::float32, dtype::float64})
     for (auto mode : {eps_mode::plus, eps_mode::clamp})
-      for (std::int64_t count : {2, 3, 1000}) {
-        auto total = random_part(type, 37, count, 5);
-        auto old_mean = rounded(type, random_channels(37, 8, -2, 2));
-        auto old_var = rounded(type, random_channels(37, 9, 0, 4));
-        channel_array mean{type, 37};
-        channel_array inv_std{type, 37};
+      for (auto [channels, count] :
+           {std::pair{1, 2}, {37, 3}, {64, 1000}, {193, 1000}}) {
+        auto total = random_part(type, channels, count, 5);
+        auto old_mean = rounded(type, random_channels(channels, 8, -2, 2));
+        auto old_var = rounded(type, random_channels(channels, 9, 0, 4));
+        channel_array mean{type, channels};
+        channel_array inv_std{type, channels};
         channel_array running_mean{type, old_mean};
         channel_array running_var{type, old_var};
         finalize_options options{.eps = 0.5, .mode = mode, .momentum = 0.3};
         finalize_moments({}, total.view, options, mean.data(), inv_std.data(),
                          {running_mean.data(), running_var.data()});
         auto tolerance = tolerance::of("finalize_moments", type);
-        for (std::int64_t c = 0; c < 37; ++c) {
+        for (std::int64_t c = 0; c < channels; ++c) {
           auto m2 = real((*total.m2)[c]);
           auto var = m2 / real(count);
           auto guarded =
@@ -335,9 +336,9 @@ TEST_CASE("finalize gives normalizing constants and running statistics") {
 
 TEST_CASE(
     "finalize may write over the moments and needs no running statistics") {
-  auto total = random_part(dtype::float32, 9, 50, 3);
-  channel_array mean{dtype::float32, 9};
-  channel_array inv_std{dtype::float32, 9};
+  auto total = random_part(dtype::float32, 150, 50, 3);
+  channel_array mean{dtype::float32, 150};
+  channel_array inv_std{dtype::float32, 150};
   finalize_moments({}, total.view, {}, mean.data(), inv_std.data(), {});
   finalize_moments({}, total.view, {}, total.mean->data(), total.m2->data(),
                    {});
