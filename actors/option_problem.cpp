@@ -109,6 +109,13 @@ config_file read_config_file(const std::string& name) {
     result.problem = "cannot be read";
   else if (result.text.size() > most)
     result.problem = fmt::format("expected {} bytes at most", most);
+  else if (auto at = result.text.find('\0'); at != std::string::npos)
+    // CAF would take it for the end.
+    result.problem =
+        fmt::format("line {}: expected text, found a NUL byte",
+                    std::count(result.text.begin(),
+                               result.text.begin() + std::ptrdiff_t(at), '\n')
+                        + 1);
   return result;
 }
 
@@ -141,6 +148,9 @@ std::string argument_problem(const caf::config_option_set& known,
   const auto* option =
       known.cli_long_name_lookup(name.substr(0, name.find('=')));
   auto expected = option == nullptr ? "" : expected_by(*option);
+  if (option != nullptr && !option->is_flag()
+      && argument.find('=') == std::string::npos)
+    expected = argument + "=VALUE" + (expected.empty() ? "" : ", " + expected);
   return shortened(argument) + ": " + why
          + (expected.empty() ? "" : ", expected " + expected);
 }

@@ -17,12 +17,24 @@ say() {
   printf '\n== %s\n' "$*"
 }
 
+# Waits for others who build in this clone, in another shell or on another
+# machine that shares it, until this shell ends.
+take_turns() {
+  mkdir -p "$root/build"
+  exec 9>"$root/build/.lock"
+  flock --nonblock 9 || {
+    say "waiting for another build in $root"
+    flock 9
+  }
+}
+
 # build PRESET [TARGET...]: configures and builds a preset of CMakePresets.json.
 build() {
   local preset=$1
   shift
   (
     cd "$root"
+    take_turns
     cmake --preset "$preset" >/dev/null
     cmake --build --preset "$preset" -j "$(jobs_for_memory)" \
       ${1:+--target "$@"} -- --quiet

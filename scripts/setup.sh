@@ -8,8 +8,8 @@
 set -euo pipefail
 
 packages=(
-  # compilers and tools
-  g++ cmake ninja-build git clang-format-14 clang-tidy-14 python3 pkgconf
+  # compilers and tools; CMake's own choice of a generator wants make
+  g++ cmake make ninja-build git clang-format-14 clang-tidy-14 python3 pkgconf
   doxygen
   # the fuzzer of messages: clang has it
   clang-14 libclang-rt-14-dev

@@ -18,6 +18,15 @@ arguments=()
 for argument in "$@"; do
   case $argument in
   --processes=*) processes=${argument#*=} ;;
+  --processes)
+    echo "train.sh: --processes: expected --processes=N" >&2
+    exit 1
+    ;;
+  --help | -h | '-?')
+    echo "scripts/train.sh takes, beside the trainer's options, which follow:"
+    echo "  --processes=N   N processes on this machine"
+    arguments+=("$argument")
+    ;;
   *) arguments+=("$argument") ;;
   esac
 done
@@ -40,9 +49,10 @@ with_cuda() {
   }
 }
 
-build_with_cuda() {
-  local architectures=()
-  has_gpu && architectures=(-DCMAKE_CUDA_ARCHITECTURES=native)
+build_with_cuda() (
+  take_turns
+  architectures=()
+  if has_gpu; then architectures=(-DCMAKE_CUDA_ARCHITECTURES=native); fi
   cmake -S "$root" -B "$folder" -G Ninja -DCMAKE_BUILD_TYPE=Release \
     -DSYNCNORM_ENABLE_TESTS=OFF \
     -DCMAKE_CUDA_COMPILER="$nvcc" -DSYNCNORM_ENABLE_CUDA=ON \
@@ -50,7 +60,7 @@ build_with_cuda() {
     ${architectures[@]+"${architectures[@]}"} >/dev/null
   cmake --build "$folder" -j "$(jobs_for_memory)" --target syncnorm-train \
     -- --quiet
-}
+)
 
 "$root/scripts/setup.sh"
 if with_cuda; then

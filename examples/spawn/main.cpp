@@ -11,6 +11,7 @@
 #include "syncnorm/config.hpp"
 #include "syncnorm/sync_master.hpp"
 
+#include <cstdlib>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -108,7 +109,21 @@ struct config : caf::actor_system_config {
 };
 // end: config
 
+// begin: defaults
+// Says at the start what is wrong with a value of the group; the first master
+// to be spawned would throw it.
+void require_good_defaults(const caf::actor_system& system) {
+  try {
+    (void) read_defaults(system.config());
+  } catch (const error& x) {
+    std::cerr << x.what() << '\n';
+    std::_Exit(EXIT_FAILURE); // no actor runs yet
+  }
+}
+// end: defaults
+
 void caf_main(caf::actor_system& system, const config&) {
+  require_good_defaults(system);
   // begin: spawn
   // begin: master
   auto master =

@@ -77,4 +77,7 @@ def main(checkpoint, folder):
 if __name__ == "__main__":
     if len(sys.argv) != 3:
         sys.exit(__doc__)
-    main(*sys.argv[1:])
+    try:
+        main(*sys.argv[1:])
+    except (OSError, KeyError, ValueError, RuntimeError) as reason:
+        sys.exit(f"{sys.argv[1]}, {sys.argv[2]}: {reason}")

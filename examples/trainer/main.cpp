@@ -7,6 +7,7 @@
 #include "trainer/model/engine.hpp"
 #include "trainer/output/atomic_file.hpp"
 #include "trainer/output/checkpoint_lock.hpp"
+#include "trainer/output/complaint.hpp"
 #include "trainer/output/progress.hpp"
 #include "trainer/plan/devices.hpp"
 #include "trainer/plan/run_identity.hpp"
@@ -19,12 +20,15 @@
 #include "trainer/run/trainer.hpp"
 #include "trainer/run/worker.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <memory>
+#include <tuple>
 
 namespace {
 
@@ -162,6 +166,15 @@ void evaluate_model(caf::actor_system& system, const settings& given) {
              result.samples, result.loss / count);
 }
 
+/// A file that is opened takes the number of a stream that is closed, and would
+/// get what is printed to that.
+void keep_standard_streams_apart() {
+  for (int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
+    if (::fcntl(stream, F_GETFD) == -1)
+      // What is read is nothing, what is written is lost, with an error.
+      std::ignore = ::open("/dev/null", O_RDONLY);
+}
+
 /// Runs `f`; returns the exit status, having printed why it failed.
 template <class F>
 int status_of(F f) {
@@ -170,7 +183,7 @@ int status_of(F f) {
     return 0;
   } catch (const std::exception& x) {
     std::fflush(stdout);
-    fmt::print(stderr, "syncnorm-train: {}\n", first_line(x.what()));
+    complain(first_line(x.what()));
     return 1;
   }
 }
@@ -180,7 +193,7 @@ int status_of_output(int status) {
   auto is_lost = std::fflush(stdout) != 0 || std::ferror(stdout) != 0;
   if (!is_lost || status != 0)
     return status;
-  fmt::print(stderr, "syncnorm-train: standard output: cannot be written\n");
+  complain("standard output: cannot be written");
   return 1;
 }
 
@@ -210,5 +223,6 @@ void run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   keep_freed_memory();
+  keep_standard_streams_apart();
   return status_of_output(status_of([&] { run(argc, argv); }));
 }

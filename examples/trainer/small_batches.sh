@@ -5,9 +5,17 @@
 #
 #   small_batches.sh FOLDER-OF-PROGRAMS OUTPUT-FOLDER [MODEL [SEEDS [EPOCHS]]]
 #
-# leaves small_batches.csv and small_batches.svg in the output folder.
+# leaves small_batches.csv and small_batches.svg in the output folder. The
+# programs are syncnorm-train and syncnorm-small-batches-chart, in
+# build/cpu/examples/trainer after `scripts/train.sh` and
+# `cmake --build build/cpu --target syncnorm-small-batches-chart`.
 set -eu
 
+if [ $# -lt 2 ] || [ $# -gt 5 ]; then
+  echo "usage: $0 FOLDER-OF-PROGRAMS OUTPUT-FOLDER" \
+    "[MODEL=resnet [SEEDS=5 [EPOCHS=15]]]" >&2
+  exit 2
+fi
 programs=$1
 out=$2
 model=${3:-resnet}
@@ -15,8 +23,16 @@ seeds=${4:-5}
 epochs=${5:-15}
 replicas=4
 
+for program in syncnorm-train syncnorm-small-batches-chart; do
+  if [ ! -x "$programs/$program" ]; then
+    echo "$programs/$program: expected a program, found none" >&2
+    exit 1
+  fi
+done
+
 mkdir -p "$out"
 csv=$out/small_batches.csv
+log=$out/small_batches.log
 echo "norm,samples,seed,accuracy" > "$csv"
 
 for samples in 1 2 4 8 16; do
@@ -25,13 +41,14 @@ for samples in 1 2 4 8 16; do
   rate=$(echo "$batch" | awk '{ print 0.05 * $1 / 64 }')
   for norm in sync local; do
     for seed in $(seq "$seeds"); do
-      accuracy=$("$programs/syncnorm-train" --devices="cpu*$replicas" \
+      "$programs/syncnorm-train" --devices="cpu*$replicas" \
         --model="$model" --norm="$norm" --batch="$batch" --lr="$rate" \
-        --seed="$seed" --epochs="$epochs" |
-        awk '/^held-out accuracy/ { print $3 }')
+        --seed="$seed" --epochs="$epochs" > "$log"
+      accuracy=$(awk '/^held-out accuracy/ { print $3 }' "$log")
       echo "$norm,$samples,$seed,$accuracy" >> "$csv"
     done
   done
 done
+rm "$log"
 
 "$programs/syncnorm-small-batches-chart" "$csv" "$out/small_batches.svg"

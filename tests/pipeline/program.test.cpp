@@ -394,8 +394,9 @@ TEST_CASE("an option that cannot be read is named, with what it takes") {
   refuses("--batch=x", ", expected a whole number");
   refuses("--batch=1.5", ", expected a whole number");
   refuses("--batch=", ": missing argument, expected a whole number");
-  refuses("--batch", ": missing argument, expected a whole number");
-  refuses("--config-file", ": missing argument");
+  refuses("--batch",
+          ": missing argument, expected --batch=VALUE, a whole number");
+  refuses("--config-file", ": missing argument, expected --config-file=VALUE");
   for (const std::string option : {"--batch", "--in-flight", "--repeat"}) {
     for (const auto* value : {"=x", "=9223372036854775808"})
       refuses(option + value, ", expected a whole number");

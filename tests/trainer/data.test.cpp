@@ -120,13 +120,13 @@ TEST_CASE("parts of different shape, or without an image, are no data set") {
   auto some = tiny_idx{}.load();
   auto wide = some;
   wide.shape = {1, 1, 4};
-  CHECK(message_of([&] { (void) make_dataset(some, wide); })
-        == "data: expected held-out images of 2 x 2, as the training images, "
+  CHECK(message_of([&] { (void) make_dataset(some, wide, "digits"); })
+        == "digits: expected held-out images of 2 x 2, as the training images, "
            "found 1 x 4");
   labelled_images none;
   none.shape = some.shape;
   CHECK(message_of([&] { (void) make_dataset(some, none); })
-        == "data: expected training and held-out images, found 3 and 0");
+        == "data set: expected training and held-out images, found 3 and 0");
   CHECK(contains(message_of([&] { (void) make_dataset(none, some); }),
                  "found 0 and 3"));
 }

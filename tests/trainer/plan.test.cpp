@@ -209,6 +209,7 @@ std::string role_of(const variables& all) {
 } // namespace
 
 TEST_CASE("launchers' variables say who serves and who joins") {
+  using namespace std::string_literals;
   CHECK(role_of({}) == "alone");
   CHECK(role_of({{"WORLD_SIZE", "1"}}) == "alone");
   CHECK(role_of({{"WORLD_SIZE", "1"}, {"RANK", "0"}}) == "alone");
@@ -217,6 +218,7 @@ TEST_CASE("launchers' variables say who serves and who joins") {
                   {"MASTER_ADDR", "node1"},
                   {"MASTER_PORT", "4242"}};
   CHECK(role_of(torch) == "serve node1:4242 3");
+  CHECK(launch_of(torch)->host_variable == "MASTER_ADDR"s);
   torch["RANK"] = "3";
   torch["LOCAL_RANK"] = "1";
   CHECK(role_of(torch) == "join node1:4242");
@@ -228,6 +230,7 @@ TEST_CASE("launchers' variables say who serves and who joins") {
         == "join 127.0.0.1:29400");
   variables slurm{{"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_PROCID", "1"}};
   CHECK(role_of(slurm) == "join 127.0.0.1:29400");
+  CHECK(launch_of(slurm)->host_variable == nullptr);
   for (const auto& [list, node] : variables{{"gpu7", "gpu7"},
                                             {"a1,a2", "a1"},
                                             {"n[07,9-12],m3", "n07"},
@@ -235,6 +238,7 @@ TEST_CASE("launchers' variables say who serves and who joins") {
                                             {"m3,n[3-5]", "m3"}}) {
     slurm["SLURM_STEP_NODELIST"] = list;
     CHECK(role_of(slurm) == "join " + node + ":29400");
+    CHECK(launch_of(slurm)->host_variable == "SLURM_STEP_NODELIST"s);
   }
   variables mpich{{"PMI_SIZE", "3"}, {"PMI_RANK", "2"}};
   CHECK(role_of(mpich) == "join 127.0.0.1:29400");

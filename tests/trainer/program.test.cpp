@@ -421,6 +421,41 @@ TEST_CASE("what is printed and lost is an error") {
   }
 }
 
+TEST_CASE(
+    "a run whose warnings and errors nobody can be told goes on, and ends "
+    "with its own exit status") {
+  const std::string run = "\"$0\" --devices=cpu --model=mlp "
+                          "--checkpoint=\"$1\" --metrics=\"$1\"/m.csv ";
+  const std::vector<std::pair<std::string, int>> cases{
+      {"2>&-", 0}, {"2>/dev/full", 0}, {"<&- >&- 2>&-", 1}};
+  for (const auto& [where, status] : cases) {
+    CAPTURE(where);
+    scratch_folder folder;
+    CHECK(run_script("exec \"$0\" --epochs=0 " + where, folder).status == 1);
+    REQUIRE(run_script(run + "--epochs=1", folder).status == 0);
+    // It would be told which rows are missing.
+    CHECK(run_script("head -n 5 \"$1\"/m.csv > \"$1\"/n.csv; "
+                     "mv \"$1\"/n.csv \"$1\"/m.csv; exec "
+                         + run + "--epochs=2 --resume " + where,
+                     folder)
+              .status
+          == status);
+    auto rows = read_metrics(folder / "m.csv");
+    REQUIRE_FALSE(rows.empty());
+    CHECK(rows.back().epoch == 2);
+  }
+}
+
+TEST_CASE("an address that a launcher's variable gave is refused by its name") {
+  scratch_folder folder;
+  auto result = run_script("exec env WORLD_SIZE=2 RANK=0 MASTER_ADDR=10.0.0.1 "
+                           "\"$0\"",
+                           folder);
+  CHECK(result.status == 1);
+  CHECK(contains(result.output, "syncnorm-train: MASTER_ADDR: expected an "
+                                "address of this machine's own"));
+}
+
 TEST_CASE("without a device list there is a replica for each core that the "
           "process may use") {
   auto cores = usable_cores();
@@ -477,6 +512,9 @@ TEST_CASE("what a configuration file has wrong is named with the file") {
   refuses_file("syncnorm { fan-in = 8 }\n",
                "syncnorm.fan-in: not an option of the trainer, expected "
                "--fan-in");
+  using namespace std::string_literals;
+  refuses_file("lr = 0.1\n\0lrr = 3\n"s,
+               file + ": line 2: expected text, found a NUL byte");
   refuses_file("global { epoch = 2 }\n", file + ": epoch: not an option");
   refuses_file("batch { size = 3 }\n",
                file + ": batch: expected a whole number, found ");
@@ -522,6 +560,9 @@ TEST_CASE("what cannot be done is refused in one line") {
                                          "-1");
   for (const std::string name : {"seed", "shift", "every", "workers"})
     refuses({"--" + name + "=9223372036854775808"}, "expected a whole number");
+  refuses({"--epochs", "1"}, "train: --epochs: missing argument, expected "
+                             "--epochs=VALUE, a whole number; --help ");
+  refuses({"--lr=1e400"}, "--lr: expected a finite number, 0 or more");
   refuses({"--shift=16385"}, "--shift: expected 0 to 16384 pixels");
   refuses({"--eval=x.pt", "--join=127.0.0.1:1"},
           "--eval, --join: expected one of them, found both");

@@ -41,7 +41,8 @@ labelled_images load_idx_part(const path& folder, const std::string& part) {
 
 dataset_ptr load_idx_folder(const path& folder) {
   auto training = load_idx_part(folder, "train");
-  return make_dataset(std::move(training), load_idx_part(folder, "t10k"));
+  return make_dataset(std::move(training), load_idx_part(folder, "t10k"),
+                      folder.string());
 }
 
 dataset_ptr load_cifar10_folder(const path& folder) {
@@ -49,7 +50,8 @@ dataset_ptr load_cifar10_folder(const path& folder) {
   for (std::size_t i = 0; i < training.size(); ++i)
     training[i] = require_file(folder, fmt::format("data_batch_{}.bin", i + 1));
   std::array held_out{require_file(folder, "test_batch.bin")};
-  return make_dataset(load_cifar10(training), load_cifar10(held_out));
+  return make_dataset(load_cifar10(training), load_cifar10(held_out),
+                      folder.string());
 }
 
 void measure_channels(dataset& data) {
@@ -83,17 +85,18 @@ std::uint64_t fingerprint_of(const dataset& data) {
 
 } // namespace
 
-dataset_ptr make_dataset(labelled_images training, labelled_images held_out) {
+dataset_ptr make_dataset(labelled_images training, labelled_images held_out,
+                         const std::string& from) {
   if (training.size() == 0 || held_out.size() == 0)
-    throw failure{fmt::format("data: expected training and held-out images, "
+    throw failure{fmt::format("{}: expected training and held-out images, "
                               "found {} and {}",
-                              training.size(), held_out.size())};
+                              from, training.size(), held_out.size())};
   if (training.shape != held_out.shape)
     throw failure{fmt::format(
-        "data: expected held-out images of {} x {}, as the training images, "
+        "{}: expected held-out images of {} x {}, as the training images, "
         "found {} x {}",
-        training.shape.height, training.shape.width, held_out.shape.height,
-        held_out.shape.width)};
+        from, training.shape.height, training.shape.width,
+        held_out.shape.height, held_out.shape.width)};
   auto result = std::make_shared<dataset>();
   result->training = std::move(training);
   result->held_out = std::move(held_out);

@@ -66,8 +66,10 @@ using dataset_ptr = std::shared_ptr<const dataset>;
 [[nodiscard]] dataset_ptr load_dataset(const std::filesystem::path& folder);
 
 /// Completes a data set of which the two parts are given.
+/// @param from  names it in errors.
 /// @throws failure if the parts are empty or of different shape.
 [[nodiscard]] dataset_ptr make_dataset(labelled_images training,
-                                       labelled_images held_out);
+                                       labelled_images held_out,
+                                       const std::string& from = "data set");
 
 } // namespace syncnorm::train

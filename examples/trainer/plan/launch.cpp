@@ -59,16 +59,21 @@ std::string first_node(std::string_view list) {
                      inside.substr(0, inside.find_first_of(",-]")));
 }
 
-endpoint find_server(const environment& variable, bool is_slurm) {
-  endpoint result;
+void find_host(const environment& variable, bool is_slurm, launch& result) {
   const auto* address = variable("MASTER_ADDR");
   const auto* nodes = variable("SLURM_STEP_NODELIST");
-  if (address != nullptr && *address != '\0')
-    result.host = address;
-  else if (is_slurm && nodes != nullptr)
-    result.host = first_node(nodes);
-  else
-    result.host = "127.0.0.1";
+  if (address != nullptr && *address != '\0') {
+    result.host_variable = "MASTER_ADDR";
+    result.where.host = address;
+  } else if (is_slurm && nodes != nullptr) {
+    result.host_variable = "SLURM_STEP_NODELIST";
+    result.where.host = first_node(nodes);
+  } else {
+    result.where.host = "127.0.0.1";
+  }
+}
+
+std::uint16_t find_port(const environment& variable) {
   const auto* port = variable("MASTER_PORT");
   auto number =
       port == nullptr ? default_port : number_of("MASTER_PORT", port, 1, 65535);
@@ -76,8 +81,7 @@ endpoint find_server(const environment& variable, bool is_slurm) {
   const auto* store = variable("TORCHELASTIC_USE_AGENT_STORE");
   if (store != nullptr && std::string_view{store} == "True")
     number = number == 65535 ? number - 1 : number + 1;
-  result.port = static_cast<std::uint16_t>(number);
-  return result;
+  return static_cast<std::uint16_t>(number);
 }
 
 /// Whose variables there are; else whose number of processes is there alone.
@@ -116,8 +120,8 @@ std::optional<launch> find_launch(const environment& variable) {
   result.rank = number_of(by->rank, variable(by->rank), 0, result.size - 1);
   if (const auto* local = variable(by->local_rank))
     result.local_rank = number_of(by->local_rank, local, 0, result.size - 1);
-  result.where =
-      find_server(variable, std::string_view{by->rank}.starts_with("SLURM"));
+  find_host(variable, std::string_view{by->rank}.starts_with("SLURM"), result);
+  result.where.port = find_port(variable);
   return result;
 }
 

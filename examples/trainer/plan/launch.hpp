@@ -21,6 +21,8 @@ struct launch {
   std::size_t local_rank = 0;
   /// Where the process of rank 0 serves.
   endpoint where;
+  /// The variable that names its host; null if none does.
+  const char* host_variable = nullptr;
 };
 
 /// Looks up a variable of the environment: its value, or null.

@@ -56,11 +56,12 @@ std::chrono::nanoseconds settings::round_deadline() const {
 void settings::validate() const {
   require(batch > 0, "batch", "1 or more", 0);
   require(epochs > 0, "epochs", "1 or more", 0);
-  require(std::isfinite(rate) && rate >= 0, "lr", "0 or more", rate);
+  require(std::isfinite(rate) && rate >= 0, "lr", "a finite number, 0 or more",
+          rate);
   require(momentum >= 0 && momentum < 1, "momentum", "from 0 to below 1",
           momentum);
   require(std::isfinite(weight_decay) && weight_decay >= 0, "weight-decay",
-          "0 or more", weight_decay);
+          "a finite number, 0 or more", weight_decay);
   // What is longer than a day is a typing error, and overflows further on.
   require(deadline >= 0.1 && deadline <= 86400, "deadline",
           "0.1 to 86400 seconds", deadline);

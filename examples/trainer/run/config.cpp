@@ -130,8 +130,10 @@ std::optional<settings> config::read(int argc, char** argv) {
   options_.on_failure = parse_failure(on_failure_);
   if (options_.serve.empty() && options_.join.empty() && options_.eval.empty())
     if (auto launched =
-            find_launch([](const char* x) { return std::getenv(x); }))
+            find_launch([](const char* x) { return std::getenv(x); })) {
       apply(*launched, options_);
+      host_variable_ = launched->host_variable;
+    }
   options_.validate();
   auto deadline = options_.round_deadline();
   compat::set_heartbeats(*this, deadline / 5, deadline);
@@ -139,15 +141,17 @@ std::optional<settings> config::read(int argc, char** argv) {
   return options_;
 }
 
-void config::check_address(const char* option, const std::string& text) const {
+void config::check_address(const std::string& option,
+                           const std::string& text) const {
   if (text.empty())
     return;
   auto where = parse_endpoint(option, text);
+  auto launched = host_variable_ != nullptr && option != "listen";
   if (!options_.has_tls() && !options_.insecure && !is_loopback(where.host))
     throw failure{fmt::format(
-        "--{}: expected an address of this machine's own, such as 127.0.0.1, "
+        "{}: expected an address of this machine's own, such as 127.0.0.1, "
         "--tls-certificate, --tls-key and --tls-ca, or --insecure, found {}",
-        option, where.host)};
+        launched ? host_variable_ : "--" + option, where.host)};
 }
 
 void config::protect() {

@@ -28,7 +28,8 @@ private:
   /// Sees to it that strangers cannot take part: TLS, or this machine alone.
   void protect();
 
-  void check_address(const char* option, const std::string& text) const;
+  /// @param option  `serve`, `join` or `listen`.
+  void check_address(const std::string& option, const std::string& text) const;
 
   /// An option that counts, read with its sign: CAF 0.17 takes what exceeds
   /// 2^63 for 0 otherwise.
@@ -46,6 +47,9 @@ private:
   void read_counts();
 
   settings options_;
+  /// What names the host to serve at or to join, unless options do: a
+  /// launcher's variable; null if none does.
+  const char* host_variable_ = nullptr;
   // Options point to their elements.
   std::deque<count_option> counts_;
   std::string model_ = "cnn";

@@ -1,6 +1,7 @@
 #include "trainer/run/relay_door.hpp"
 
 #include "trainer/failure.hpp"
+#include "trainer/output/complaint.hpp"
 #include "trainer/plan/endpoint.hpp"
 #include "trainer/run/error_text.hpp"
 #include "trainer/run/this_machine.hpp"
@@ -9,8 +10,6 @@
 #include "syncnorm/network.hpp"
 
 #include <fmt/format.h>
-
-#include <cstdio>
 
 namespace syncnorm::train {
 
@@ -22,9 +21,7 @@ door_actor::behavior_type door_behavior(door_actor::pointer) {
 
 /// Hears whom TLS refused.
 caf::behavior print_refusals() {
-  return {[](const std::string& line) {
-    fmt::print(stderr, "syncnorm-train: {}\n", line);
-  }};
+  return {[](const std::string& line) { complain(line); }};
 }
 
 } // namespace

@@ -3,6 +3,7 @@
 #include "trainer/failure.hpp"
 #include "trainer/model/archive.hpp"
 #include "trainer/output/atomic_file.hpp"
+#include "trainer/output/complaint.hpp"
 #include "trainer/run/error_text.hpp"
 #include "trainer/run/model_state.hpp"
 
@@ -11,7 +12,6 @@
 
 #include <chrono>
 #include <cmath>
-#include <cstdio>
 #include <exception>
 #include <filesystem>
 #include <numeric>
@@ -72,7 +72,7 @@ trainer::trainer(const settings& options, const dataset& data, fleet& processes,
     require_writable_folder(options.checkpoint);
   report_.emplace(options, found ? found->step : 0, found ? found->epoch : 0);
   if (!report_->gap().empty())
-    fmt::print(stderr, "syncnorm-train: {}\n", report_->gap());
+    complain(report_->gap());
   if (found) {
     state_ = *found;
     saved_step_ = found->step;
