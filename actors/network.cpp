@@ -56,6 +56,9 @@ double seconds(caf::timespan x) {
 
 /// After the handshake.
 constexpr auto connection_ended = caf::sec::remote_linking_failed;
+constexpr auto nobody_there = caf::sec::no_actor_published_at_port;
+/// The node there has this one's name.
+constexpr auto same_node = caf::sec::cannot_connect_to_node;
 
 bool is_timeout(const caf::error& x) {
   return x == caf::sec::request_timeout;
@@ -85,6 +88,13 @@ caf::error connect_error(const std::string& host, std::uint16_t port,
         errc::invalid_argument,
         fmt::format("remote_master: port {} of {}: the actor there "
                     "is of another type",
+                    port, host));
+  if (x == same_node)
+    return make_error(
+        errc::invalid_argument,
+        fmt::format("remote_master: port {} of {}: the process there has this "
+                    "one's number on a host of the same identity, as "
+                    "containers may, and CAF takes it for this one",
                     port, host));
   return make_error(errc::master_down,
                     fmt::format("remote_master: no such master answers at port "
@@ -154,10 +164,11 @@ look_up(caf::actor_system& system, std::size_t limit,
                          doorman{system, limit, patience}.actor(),
                          caf::connect_atom_v, host, port)
       .receive(
-          [&](const caf::node_id&, const caf::strong_actor_ptr& actor,
+          [&](const caf::node_id& node, const caf::strong_actor_ptr& actor,
               const std::set<std::string>& found) {
             if (!actor)
-              result = caf::make_error(caf::sec::no_actor_published_at_port);
+              result = caf::make_error(node == system.node() ? same_node
+                                                             : nobody_there);
             else if (!system.assignable(found, interface))
               result = caf::make_error(
                   caf::sec::unexpected_actor_messaging_interface);

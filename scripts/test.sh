@@ -43,13 +43,13 @@ sanitize() {
   )
 }
 
-# Half a minute of looking for messages, and for files, that are misread.
+# A minute of looking for messages, and for files, that are misread.
 fuzz() {
   say "fuzzing (clang 14)"
   build fuzz fuzz
   (
     cd "$root"
-    SYNCNORM_FUZZ_SECONDS=${SYNCNORM_FUZZ_SECONDS:-30} \
+    SYNCNORM_FUZZ_SECONDS=${SYNCNORM_FUZZ_SECONDS:-60} \
       ctest --preset fuzz -L fuzz -j 2
   )
 }

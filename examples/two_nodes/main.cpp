@@ -96,36 +96,45 @@ int serve(caf::actor_system& system, long rounds) {
 
 using master_actor = sync_master_actor<double_array, double_array>;
 
-void run_slave(caf::actor_system& system, const master_actor& master,
+/// Takes part until the master is gone, as it is after its last round.
+/// @returns whether there was a round, and nothing else went wrong.
+bool run_slave(caf::actor_system& system, const master_actor& master,
                std::int64_t identifier) {
   auto name = "replica " + std::to_string(identifier) + ": ";
   auto pipe = register_slave_thread<double_array, double_array>(system, master,
                                                                 identifier);
-  if (!pipe)
-    return print(name + describe(pipe.error()));
+  if (!pipe) {
+    print(name + describe(pipe.error()));
+    return false;
+  }
   for (int round = 1;; ++round) {
     auto sum = pipe->run_slave({static_cast<double>(identifier + 1)});
-    if (!sum)
-      return print(name + describe(sum.error()));
+    if (!sum) {
+      print(name + describe(sum.error()));
+      return round > 1 && code_of(sum.error()) == errc::master_down;
+    }
     if (round <= 3)
       print(name + "sum " + std::to_string((*sum)[0]));
   }
 }
 
-void run_both(caf::actor_system& system, const master_actor& relay) {
-  std::thread other{[&] { run_slave(system, relay, 2); }};
-  run_slave(system, relay, 1);
+bool run_both(caf::actor_system& system, const master_actor& relay) {
+  bool good = false;
+  std::thread other{[&] { good = run_slave(system, relay, 2); }};
+  auto mine = run_slave(system, relay, 1);
   other.join();
+  return mine && good;
 }
 
-void run_in_the_middle(caf::actor_system& system, const master_actor& relay) {
+bool run_in_the_middle(caf::actor_system& system, const master_actor& relay) {
   // begin: directory
   auto directory = spawn_master_directory(system, {{"sum", relay}});
   auto port = publish_master(system, directory);
   // end: directory
   print(port ? "port " + std::to_string(*port) : describe(port.error()));
-  run_slave(system, relay, 1);
+  auto good = port && run_slave(system, relay, 1);
   caf::anon_send_exit(directory, caf::exit_reason::user_shutdown);
+  return good;
 }
 
 int join(caf::actor_system& system, std::uint16_t port, bool in_the_middle) {
@@ -139,12 +148,10 @@ int join(caf::actor_system& system, std::uint16_t port, bool in_the_middle) {
   auto relay = spawn_sync_relay<double_array, double_array>(
       system, *master, "sum", {.first = 1, .count = 2}, add);
   // end: find
-  if (in_the_middle)
-    run_in_the_middle(system, relay);
-  else
-    run_both(system, relay);
+  auto good = in_the_middle ? run_in_the_middle(system, relay)
+                            : run_both(system, relay);
   caf::anon_send_exit(relay, caf::exit_reason::user_shutdown);
-  return 0;
+  return good ? 0 : 1;
 }
 
 int join_below(caf::actor_system& system, std::uint16_t port) {
@@ -156,8 +163,7 @@ int join_below(caf::actor_system& system, std::uint16_t port) {
     print(describe(relay.error()));
     return 1;
   }
-  run_slave(system, *relay, 2);
-  return 0;
+  return run_slave(system, *relay, 2) ? 0 : 1;
 }
 
 /// ROUNDS or PORT.

@@ -235,6 +235,10 @@ TEST_CASE("launchers' variables say who serves and who joins") {
                                             {"a1,a2", "a1"},
                                             {"n[07,9-12],m3", "n07"},
                                             {"n[3-5]", "n3"},
+                                            {"r[1-2]n[01-04]", "r1n01"},
+                                            {"n[1-3]-ib,m2", "n1-ib"},
+                                            {"n[1", "n1"},
+                                            {"n[", "n"},
                                             {"m3,n[3-5]", "m3"}}) {
     slurm["SLURM_STEP_NODELIST"] = list;
     CHECK(role_of(slurm) == "join " + node + ":29400");

@@ -336,7 +336,9 @@ TEST_CASE("an address of --listen that cannot be had ends the run for all, by "
 TEST_CASE("with --on-failure=continue those who are left form another tree, "
           "exactly, and one that joins again has a place in it") {
   scratch_folder folder;
-  running_tree tree{endless_run + traced(folder)};
+  // Nobody waits for a process that is gone.
+  running_tree tree{endless_run + traced(folder)
+                    + arguments{"--deadline=3000"}};
   tree.others[0]->kill(SIGKILL);
   REQUIRE(tree.first.process->wait_for("after step"));
   tree.join_one(endless_run);

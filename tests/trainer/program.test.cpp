@@ -446,6 +446,16 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("a checkpoint that is a pipe nobody writes to is refused, not waited "
+          "for") {
+  scratch_folder folder;
+  auto result = run_script("mkfifo \"$1\"/checkpoint.pt; "
+                           "exec \"$0\" --resume --checkpoint=\"$1\"",
+                           folder);
+  CHECK(result.status == 1);
+  CHECK(contains(result.output, "checkpoint.pt: expected a whole"));
+}
+
 TEST_CASE("an address that a launcher's variable gave is refused by its name") {
   scratch_folder folder;
   auto result = run_script("exec env WORLD_SIZE=2 RANK=0 MASTER_ADDR=10.0.0.1 "

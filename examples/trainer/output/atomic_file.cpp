@@ -106,9 +106,11 @@ void write_atomically(const path& file, std::string_view content,
 }
 
 std::string read_whole(const path& file) {
-  descriptor in{::open(file.c_str(), O_RDONLY | O_CLOEXEC)};
+  // A pipe that nobody writes to would be waited for when it is opened.
+  descriptor in{::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   if (in.number() < 0)
     fail(file, "cannot be opened", errno);
+  ::fcntl(in.number(), F_SETFL, O_RDONLY);
   std::string result;
   for (;;) {
     constexpr std::size_t step = std::size_t{1} << 20;

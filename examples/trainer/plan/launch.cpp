@@ -48,15 +48,20 @@ std::uint64_t number_of(const char* name, const char* text, std::uint64_t least,
   return result;
 }
 
-/// The first of Slurm's list: `node7` of `node[7,9-12],gpu1`.
+/// The first of Slurm's list: `row1node7-ib` of `row[1-2]node[7,9-12]-ib,gpu1`.
 std::string first_node(std::string_view list) {
-  auto bracket = list.find('[');
-  auto comma = list.find(',');
-  if (bracket == std::string_view::npos || comma < bracket)
-    return std::string{list.substr(0, comma)};
-  auto inside = list.substr(bracket + 1);
-  return fmt::format("{}{}", list.substr(0, bracket),
-                     inside.substr(0, inside.find_first_of(",-]")));
+  std::string result;
+  for (std::size_t i = 0; i < list.size() && list[i] != ',';) {
+    if (list[i] != '[') {
+      result += list[i++];
+      continue;
+    }
+    auto inside = list.substr(i + 1);
+    result += inside.substr(0, inside.find_first_of(",-]"));
+    auto end = inside.find(']');
+    i = end == std::string_view::npos ? list.size() : i + end + 2;
+  }
+  return result;
 }
 
 void find_host(const environment& variable, bool is_slurm, launch& result) {

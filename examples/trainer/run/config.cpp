@@ -135,8 +135,10 @@ std::optional<settings> config::read(int argc, char** argv) {
       host_variable_ = launched->host_variable;
     }
   options_.validate();
+  // Who does not answer any more is lost, by name, before a round that waits
+  // for it is over, by nobody's fault that could be told.
   auto deadline = options_.round_deadline();
-  compat::set_heartbeats(*this, deadline / 5, deadline);
+  compat::set_heartbeats(*this, deadline / 8, deadline * 3 / 4);
   protect();
   return options_;
 }

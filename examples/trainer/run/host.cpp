@@ -153,7 +153,8 @@ private:
       // Containers may share a host's name and a process' number.
       if (other.porter == current_sender()->address()
           || (x.name == other.entry.name && x.start == other.start))
-        return "it has joined already";
+        return "it has joined already, or one of the same host and process "
+               "number has, as containers may";
     }
     if (count >= terms_.workers)
       return fmt::format("expected {} process{} to join, and {} there: {}",

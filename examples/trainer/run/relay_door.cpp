@@ -7,6 +7,7 @@
 #include "trainer/run/this_machine.hpp"
 
 #include "syncnorm/compat.hpp"
+#include "syncnorm/detail/answer_if_lost.hpp"
 #include "syncnorm/network.hpp"
 
 #include <fmt/format.h>
@@ -100,6 +101,9 @@ std::string relay_door::find_break() const {
   auto is_there = false;
   if (above_) {
     caf::scoped_actor self{system_};
+    // A lost process never answers.
+    detail::answer_if_lost(self, caf::actor_cast<caf::actor>(above_),
+                           detail::no_replica);
     compat::request_within(self, options_.round_deadline() / 2, above_,
                            ping_atom_v)
         .receive([&] { is_there = true; }, [](const caf::error&) {});

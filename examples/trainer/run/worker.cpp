@@ -51,10 +51,11 @@ public:
   }
 
   caf::behavior make_behavior() override {
-    compat::monitor(this, caf::actor_cast<caf::actor>(host_),
-                    [this](const caf::actor_addr&, const caf::error&) {
-                      fail("the serving process is gone");
-                    });
+    compat::monitor(
+        this, caf::actor_cast<caf::actor>(host_),
+        [this](const caf::actor_addr&, const caf::error&) {
+          fail("the serving process is gone, or the connection to it");
+        });
     compat::request(this, host_, join_atom_v, app_)
         .then([this](std::uint64_t number) { stay(number); },
               [this](const caf::error& x) { fail(text_of(x)); });
