@@ -48,6 +48,13 @@ void expect_another(const named_file& one, const named_file& other) {
                                 + other.what + ", got \"" + one.name + "\""};
 }
 
+void expect_file(const named_file& one) {
+  if (one.name == "-")
+    throw std::invalid_argument{one.what
+                                + ": expected a file, got \"-\"; ./- is one "
+                                  "of that name"};
+}
+
 std::uint64_t expect_positive(const std::string& option, std::int64_t value) {
   if (value < 1)
     throw std::runtime_error{option + ": expected 1 or more, got "
@@ -127,14 +134,18 @@ void config::check_files() const {
   named_file read{"--input", input == "-" ? "/dev/stdin" : input};
   named_file scores{"--output", output};
   named_file saved{"--state", state};
+  named_file temporary{"the temporary one of --state",
+                       state.empty() ? "" : temporary_of(state)};
+  expect_file(scores);
+  expect_file(saved);
   expect_another(scores, read);
   expect_another(saved, read);
   expect_another(saved, scores);
-  if (state.empty())
-    return;
-  named_file temporary{"the temporary one of --state", temporary_of(state)};
   expect_another(read, temporary);
   expect_another(scores, temporary);
+  for (const auto* stream : {"/dev/stdout", "/dev/stderr"})
+    for (const auto& written : {scores, saved, temporary})
+      expect_another(written, {"the one this program prints to", stream});
 }
 
 run_mode config::mode() const {

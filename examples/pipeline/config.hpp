@@ -43,7 +43,8 @@ public:
   source_options source;
 
 private:
-  /// What is written is not what is read, nor the other thing that is written.
+  /// What is written is not what is read, nor the other thing that is written,
+  /// nor what is printed to.
   void check_files() const;
 
   // With a sign: CAF 0.17 takes what exceeds 2^63 for 0 otherwise.

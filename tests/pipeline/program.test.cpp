@@ -140,6 +140,44 @@ TEST_CASE("no file that is written may be another one of the same run, by "
   CHECK(!std::filesystem::exists(fresh.name));
 }
 
+TEST_CASE("no file that is written may be one that the program prints to, by "
+          "whatever name") {
+  csv_file input{"1,2\n3,4\n"};
+  scratch_file printed{"printed"}, state{"state"}, temporary{"state.tmp"};
+  auto refuses = [&](const std::string& arguments, const std::string& to,
+                     const std::string& what) {
+    auto got =
+        run(input.arguments + arguments + " 2>&3 >" + to + "; } 3>&1", "{");
+    CHECK(got.code == 1);
+    CHECK(got.says("pipeline: " + what
+                   + ": expected another file than the one this program "
+                     "prints to, got \""));
+    CHECK(content(to).empty());
+  };
+  for (const auto& name : {printed.name, std::string{"/dev/stdout"}}) {
+    refuses("--output=" + name, printed.name, "--output");
+    refuses("--state=" + name, printed.name, "--state");
+  }
+  refuses("--state=" + state.name, temporary.name,
+          "the temporary one of --state");
+  // Errors are printed, too.
+  auto errors = " 2>" + printed.name + "; }";
+  CHECK(run(input.arguments + "--output=" + printed.name + errors, "{").code
+        == 1);
+  CHECK(content(printed.name)
+            .starts_with("pipeline: --output: expected another file"));
+}
+
+TEST_CASE("a dash is no file to write: it would be one of that name") {
+  csv_file input{"1,2\n3,4\n"};
+  for (const std::string option : {"--output", "--state"})
+    check_refused(input.arguments + option + "=-",
+                  "pipeline: " + option
+                      + ": expected a file, got \"-\"; ./- is one of that "
+                        "name");
+  CHECK(!std::filesystem::exists("-"));
+}
+
 TEST_CASE("files that keep nothing may be given twice") {
   csv_file input{"1,2\n3,4\n"};
   CHECK(
