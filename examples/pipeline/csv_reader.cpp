@@ -1,5 +1,8 @@
 #include "csv_reader.hpp"
 
+#include "idx_reader.hpp"
+#include "printable.hpp"
+
 #include <algorithm>
 #include <charconv>
 #include <cstdlib>
@@ -71,13 +74,23 @@ std::int64_t csv_reader::features() const {
   return static_cast<std::int64_t>(features_);
 }
 
-bool csv_reader::take_line() {
+void csv_reader::begin_text() {
   constexpr std::string_view byte_order_mark = "\xEF\xBB\xBF";
+  expect_uncompressed(name_, line_);
+  if (idx_reader::accepts(line_))
+    throw std::runtime_error{name_
+                             + ": expected CSV, got IDX, which is read from a "
+                               "file only"};
+  if (line_.starts_with(byte_order_mark))
+    line_.erase(0, byte_order_mark.size());
+}
+
+bool csv_reader::take_line() {
   while (std::getline(*input_, line_)) {
     if (input_->eof() && is_stopped())
       return false;
-    if (++line_number_ == 1 && line_.starts_with(byte_order_mark))
-      line_.erase(0, byte_order_mark.size());
+    if (++line_number_ == 1)
+      begin_text();
     if (!trim(line_).empty())
       return true;
   }
@@ -109,7 +122,7 @@ void csv_reader::parse(std::span<float> to) const {
     auto text = trim(rest.substr(0, comma));
     if (!to_number(text, to[i]))
       throw malformed_record{place(i + 1) + ": expected a number, got \""
-                             + std::string{text} + "\""};
+                             + printable(text) + "\""};
     rest.remove_prefix(std::min(comma + 1, rest.size()));
   }
 }

@@ -18,6 +18,7 @@ public:
   /// @param header whether the first line is a heading.
   /// @throws malformed_record if there is no record, or one before the first
   ///         that the policies refuse.
+  /// @throws std::runtime_error for a file of IDX or one compressed by gzip.
   csv_reader(
       std::unique_ptr<std::istream> input, std::string name, bool header,
       const record_policies& policies = {},
@@ -37,6 +38,10 @@ private:
   /// Goes to the next line that is not empty. One that a stop has cut off is
   /// none.
   bool take_line();
+
+  /// What only the first line may begin with.
+  /// @throws std::runtime_error if it does not begin a text.
+  void begin_text();
 
   /// Reads the numbers of the line.
   /// @throws malformed_record for text where a number belongs.

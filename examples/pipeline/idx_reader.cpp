@@ -1,5 +1,7 @@
 #include "idx_reader.hpp"
 
+#include "printable.hpp"
+
 #include <array>
 #include <string_view>
 #include <utility>
@@ -14,12 +16,8 @@ constexpr std::uint32_t max_side = 1U << 14;
 
 } // namespace
 
-bool idx_reader::accepts(std::istream& input) {
-  std::array<char, magic.size()> head{};
-  input.read(head.data(), head.size());
-  input.clear();
-  input.seekg(0);
-  return std::string_view{head.data(), head.size()} == magic;
+bool idx_reader::accepts(std::string_view begin) {
+  return begin.starts_with(magic.substr(0, 2));
 }
 
 idx_reader::idx_reader(std::unique_ptr<std::istream> input, std::string name,
@@ -29,30 +27,56 @@ idx_reader::idx_reader(std::unique_ptr<std::istream> input, std::string name,
       input_{std::move(input)},
       name_{std::move(name)},
       passes_left_{repeat} {
-  input_->seekg(magic.size());
+  take_magic();
+  take_head();
+  check_size();
+}
+
+void idx_reader::take_magic() {
+  std::array<char, magic.size()> bytes{};
+  input_->read(bytes.data(), bytes.size());
+  std::string_view found{bytes.data(),
+                         static_cast<std::size_t>(input_->gcount())};
+  if (found != magic)
+    fail("offset 0: expected " + to_hex(magic)
+         + " (bytes in 3 dimensions), got " + to_hex(found));
+}
+
+void idx_reader::take_head() {
   images_ = take_number();
   auto rows = take_number();
   auto columns = take_number();
-  if (!*input_ || rows == 0 || columns == 0 || rows > max_side
-      || columns > max_side)
-    throw std::runtime_error{name_
-                             + ": expected images of 1 to 16384 rows and "
-                               "columns, got "
-                             + std::to_string(rows) + " x "
-                             + std::to_string(columns)};
-  auto pixels = std::size_t{rows} * columns;
+  if (!*input_)
+    fail("expected a head of " + std::to_string(head_size)
+         + " bytes, the file ends in it");
+  if (images_ == 0)
+    fail("expected images, found none");
+  if (rows == 0 || columns == 0 || rows > max_side || columns > max_side)
+    fail("expected images of 1 to 16384 rows and columns, got "
+         + std::to_string(rows) + " x " + std::to_string(columns));
+  pixels_.resize(std::size_t{rows} * columns);
+}
+
+void idx_reader::check_size() {
   input_->seekg(0, std::ios::end);
-  auto size = input_->tellg();
+  std::streamoff size = input_->tellg();
   input_->seekg(head_size);
-  if (images_ > 0 && size - head_size < static_cast<std::streamoff>(pixels))
+  if (size - head_size < static_cast<std::streamoff>(pixels_.size()))
     fail_at_end();
-  pixels_.resize(pixels);
+  auto end = head_size + static_cast<std::streamoff>(images_ * pixels_.size());
+  if (size > end)
+    fail("offset " + std::to_string(end)
+         + ": expected the end of the file, got " + std::to_string(size - end)
+         + " more bytes");
+}
+
+void idx_reader::fail(const std::string& what) const {
+  throw std::runtime_error{name_ + ": " + what};
 }
 
 void idx_reader::fail_at_end() const {
-  throw std::runtime_error{name_ + ": expected " + std::to_string(images_)
-                           + " images, the file ends in image "
-                           + std::to_string(image_ + 1)};
+  fail("expected " + std::to_string(images_)
+       + " images, the file ends in image " + std::to_string(image_ + 1));
 }
 
 std::uint32_t idx_reader::take_number() {
@@ -69,7 +93,7 @@ std::int64_t idx_reader::features() const {
 }
 
 bool idx_reader::read(std::span<float> to) {
-  if (passes_left_ == 0 || images_ == 0)
+  if (passes_left_ == 0)
     return false;
   input_->read(pixels_.data(), static_cast<std::streamsize>(pixels_.size()));
   if (!*input_)

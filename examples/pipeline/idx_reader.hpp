@@ -6,6 +6,7 @@
 #include <istream>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace pipeline {
@@ -15,11 +16,14 @@ namespace pipeline {
 /// record is an image.
 class idx_reader : public record_reader {
 public:
-  /// Whether `input` begins as such a file; it is left at its beginning.
-  static bool accepts(std::istream& input);
+  /// Whether input that begins so is a file of IDX, of whatever type and number
+  /// of dimensions. No text does.
+  /// @param begin its first bytes, two or more.
+  static bool accepts(std::string_view begin);
 
   /// @param repeat how many times to read the file.
-  /// @throws std::runtime_error for a head that is none, or not one image.
+  /// @throws std::runtime_error for another type or number of dimensions, no
+  ///         image, one that is not whole, or bytes behind the last.
   idx_reader(
       std::unique_ptr<std::istream> input, std::string name,
       std::uint64_t repeat, const record_policies& policies = {},
@@ -32,7 +36,12 @@ protected:
   [[nodiscard]] std::string place(std::size_t column) const override;
 
 private:
+  void take_magic();
+  void take_head();
   std::uint32_t take_number();
+  /// The file holds the first image at least, and nothing behind the last.
+  void check_size();
+  [[noreturn]] void fail(const std::string& what) const;
   [[noreturn]] void fail_at_end() const;
 
   std::unique_ptr<std::istream> input_;

@@ -78,7 +78,24 @@ void record_reader::skip(std::uint64_t& counter, const std::string& why) {
     counts_.first_skipped = why;
 }
 
+void expect_uncompressed(const std::string& name, std::string_view begin) {
+  if (begin.starts_with("\x1F\x8B"))
+    throw std::runtime_error{name
+                             + ": expected CSV or IDX, got a file compressed "
+                               "by gzip; decompress it"};
+}
+
 namespace {
+
+/// The first bytes, up to so many; the file is left at its beginning.
+std::string begin_of(std::ifstream& file, std::size_t size) {
+  std::string result(size, '\0');
+  file.read(result.data(), static_cast<std::streamsize>(size));
+  result.resize(static_cast<std::size_t>(file.gcount()));
+  file.clear();
+  file.seekg(0);
+  return result;
+}
 
 std::unique_ptr<record_reader> open_idx(const std::string& path,
                                         std::uint64_t repeat,
@@ -89,7 +106,11 @@ std::unique_ptr<record_reader> open_idx(const std::string& path,
   if (!std::filesystem::is_regular_file(path, problem))
     return nullptr;
   auto file = std::make_unique<std::ifstream>(path, std::ios::binary);
-  if (!*file || !idx_reader::accepts(*file))
+  if (!*file)
+    return nullptr;
+  auto begin = begin_of(*file, 2);
+  expect_uncompressed(path, begin);
+  if (!idx_reader::accepts(begin))
     return nullptr;
   return std::make_unique<idx_reader>(std::move(file), path, repeat, policies,
                                       std::move(stop));

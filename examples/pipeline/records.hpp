@@ -7,6 +7,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 
 // Where records come from: rows of numbers, all of the same length.
@@ -105,6 +106,10 @@ private:
   record_counts counts_;
   std::shared_ptr<stop_signal> stop_;
 };
+
+/// @param begin the first bytes of the input, as many as there are.
+/// @throws std::runtime_error if they are gzip's.
+void expect_uncompressed(const std::string& name, std::string_view begin);
 
 /// Opens `path`: IDX by a file's first bytes, else CSV; `-` is CSV from
 /// standard input.

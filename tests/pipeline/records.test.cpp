@@ -79,6 +79,34 @@ TEST_CASE("CSV: text where a number belongs, and another number of features, "
                     "in.csv, line 1, column 2: expected a number, got \"x\"");
 }
 
+TEST_CASE("CSV: what is no number is shown in one short line of printable "
+          "characters") {
+  using namespace std::string_literals;
+  auto shown = [](const std::string& text) {
+    auto failure = read_csv("1\n" + text + "\n").failure;
+    auto from = failure.find("got \"");
+    REQUIRE(from != std::string::npos);
+    return failure.substr(from + 4);
+  };
+  CHECK(shown("a \"b\\c~") == "\"a \"b\\c~\"");
+  CHECK(shown("a\0\x1B[2J\x7F"s) == "\"a\\x00\\x1b[2J\\x7f\"");
+  CHECK(shown("\xC3\xA4\xFF") == "\"\\xc3\\xa4\\xff\"");
+  std::string beginning(60, 'x');
+  CHECK(shown(beginning) == "\"" + beginning + "\"");
+  CHECK(shown(beginning + "y") == "\"" + beginning + "...\"");
+}
+
+TEST_CASE("CSV: input that begins as a file of IDX or of gzip is refused, "
+          "whatever the policies") {
+  using namespace std::string_literals;
+  CHECK_THROWS_WITH(read_csv("\0\0\x08\x03\0\0\0\1"s, skip_all),
+                    "in.csv: expected CSV, got IDX, which is read from a file "
+                    "only");
+  CHECK_THROWS_WITH(read_csv("\x1F\x8B\x08\n1,2\n", skip_all, true),
+                    "in.csv: expected CSV or IDX, got a file compressed by "
+                    "gzip; decompress it");
+}
+
 TEST_CASE("CSV: a number may have a plus, and the file a byte order mark") {
   auto got = read_csv("\xEF\xBB\xBF+1,2\n-3,+.5\n");
   CHECK(got.failure.empty());
@@ -222,23 +250,60 @@ TEST_CASE("IDX: every image of the bundled digits, as often as asked") {
               static_cast<unsigned char>(bytes[16 + 359 * 64 + i])));
 }
 
+namespace {
+
+idx_reader open_bytes(const std::string& bytes) {
+  return {std::make_unique<std::istringstream>(bytes), "x.idx", 1};
+}
+
+/// Of two images of two pixels.
+const std::string idx_head{"\0\0\x08\x03\0\0\0\2\0\0\0\1\0\0\0\2", 16};
+
+} // namespace
+
 TEST_CASE("IDX: a file that is too short, or has no size, is refused") {
   using namespace std::string_literals;
-  auto open = [](const std::string& bytes) {
-    return idx_reader{std::make_unique<std::istringstream>(bytes), "x.idx", 1};
-  };
-  auto head = "\0\0\x08\x03\0\0\0\2\0\0\0\1\0\0\0\2"s;
-  auto reader = open(head + "ab" + "c");
+  auto reader = open_bytes(idx_head + "ab" + "c");
   auto got = read_all(reader);
   CHECK(got.records == rows{{97, 98}});
   CHECK(got.failure == "x.idx: expected 2 images, the file ends in image 2");
-  CHECK_THROWS_WITH(open(head + "a"),
+  CHECK_THROWS_WITH(open_bytes(idx_head + "a"),
                     "x.idx: expected 2 images, the file ends in image 1");
-  CHECK_THROWS_WITH(open(head.substr(0, 12) + "\0\0\0\0"s),
+  CHECK_THROWS_WITH(open_bytes(idx_head.substr(0, 12) + "\0\0\0\0"s),
                     "x.idx: expected images of 1 to 16384 rows and columns, "
                     "got 1 x 0");
+  CHECK_THROWS_WITH(open_bytes(idx_head.substr(0, 15)),
+                    "x.idx: expected a head of 16 bytes, the file ends in it");
+  CHECK_THROWS_WITH(
+      open_bytes(idx_head.substr(0, 7) + "\0"s + idx_head.substr(8)),
+      "x.idx: expected images, found none");
   CHECK_THROWS_WITH(open_records("/nowhere", 1, false),
                     "/nowhere: cannot be opened: No such file or directory");
+}
+
+TEST_CASE("IDX: bytes behind the last image are refused, with their place") {
+  auto reader = open_bytes(idx_head + "abcd");
+  CHECK(read_all(reader).records == rows{{97, 98}, {99, 100}});
+  CHECK_THROWS_WITH(open_bytes(idx_head + "abcdefg"),
+                    "x.idx: offset 20: expected the end of the file, got 3 "
+                    "more bytes");
+}
+
+TEST_CASE("a file of IDX with another type or number of dimensions, or one "
+          "compressed by gzip, is refused as what it is") {
+  scratch_file input{"input"};
+  auto refuses = [&](const std::string& bytes, const std::string& problem) {
+    std::ofstream{input.name} << bytes;
+    // Neither is CSV, which could not be repeated.
+    CHECK_THROWS_WITH(open_records(input.name, 2, false, skip_all),
+                      (input.name + ": " + problem).c_str());
+  };
+  auto magic = "offset 0: expected 00 00 08 03 (bytes in 3 dimensions), got ";
+  refuses({"\0\0\x08\x01\0\0\0\1\5", 9}, magic + std::string{"00 00 08 01"});
+  refuses({"\0\0\x0D\x03", 4}, magic + std::string{"00 00 0d 03"});
+  refuses({"\0\0", 2}, magic + std::string{"00 00"});
+  refuses("\x1F\x8B\x08", "expected CSV or IDX, got a file compressed by gzip; "
+                          "decompress it");
 }
 
 // -- saved statistics ---------------------------------------------------------
