@@ -1,10 +1,14 @@
 #include "state_file.hpp"
 
+#include "printable.hpp"
+
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -32,6 +36,8 @@ constexpr std::string_view last_line = "end";
 
 /// The words of each array, by its name.
 using saved_arrays = std::map<std::string, std::vector<std::string>>;
+/// Their numbers.
+using saved_numbers = std::map<std::string, std::vector<double>>;
 
 [[noreturn]] void fail(const std::string& file, const std::string& what) {
   throw std::runtime_error{file + ": " + what};
@@ -65,8 +71,8 @@ T from_word(const std::string& file, const std::string& name,
       std::is_integral_v<T> || name == "running_m2" || name == "running_var";
   if (!whole || (at_least_0 && result < 0))
     fail(file, name + ": expected a number"
-                   + (at_least_0 ? " of 0 or more" : "") + ", got \"" + word
-                   + "\"");
+                   + (at_least_0 ? " of 0 or more" : "") + ", got \""
+                   + printable(word) + "\"");
   return result;
 }
 
@@ -93,10 +99,12 @@ saved_arrays parse(const std::string& file) {
   if (!in)
     fail(file, std::string{"cannot be opened: "} + std::strerror(errno));
   std::string line;
-  if (!std::getline(in, line))
+  std::getline(in, line);
+  if (in.bad())
     fail(file, "cannot be read");
   if (line != heading)
-    fail(file, "expected a saved state, \"" + std::string{heading} + "\"");
+    fail(file, "expected a saved state, beginning \"" + std::string{heading}
+                   + "\", got \"" + printable(line) + "\"");
   saved_arrays result;
   while (std::getline(in, line) && line != last_line) {
     std::istringstream words{line};
@@ -107,12 +115,14 @@ saved_arrays parse(const std::string& file) {
     while (words >> word)
       array.push_back(word);
     if (array.size() != size)
-      fail(file, name + ": damaged: " + std::to_string(size)
+      fail(file, printable(name) + ": damaged: " + std::to_string(size)
                      + " elements announced, " + std::to_string(array.size())
                      + " found");
   }
   if (line != last_line)
     fail(file, "damaged: it ends early");
+  if (in.peek() != std::ifstream::traits_type::eof())
+    fail(file, "damaged: it goes on behind \"" + std::string{last_line} + "\"");
   return result;
 }
 
@@ -128,6 +138,38 @@ void for_each_array(const std::string& file, const saved_arrays& saved,
     std::visit([&](auto values) { f(array.name, i->second, values); },
                array.values);
   }
+}
+
+/// Of a feature that held a NaN or an infinity, which --nan=pass lets through,
+/// neither statistic is finite ever after; no record makes only one so.
+void expect_both_finite(const std::string& file, const saved_numbers& saved,
+                        const std::string& name, const std::string& other) {
+  const auto& values = saved.at(name);
+  const auto& others = saved.at(other);
+  for (std::size_t i = 0; i < values.size(); ++i)
+    if (!std::isfinite(values[i]) && std::isfinite(others[i]))
+      fail(file, name + ": expected a finite number in place "
+                     + std::to_string(i + 1) + ", where " + other
+                     + " has one, got " + std::to_string(values[i]));
+}
+
+/// What nothing was learned from is as it was in the beginning.
+void expect_something_seen(const std::string& file, const saved_numbers& saved,
+                           const std::string& name) {
+  constexpr auto counter = "num_elements_tracked";
+  if (saved.at(counter)[0] == 0
+      && std::ranges::any_of(saved.at(name), [](double x) { return x != 0; }))
+    fail(file, std::string{counter} + ": expected 1 or more, for " + name
+                   + " is not 0, got 0");
+}
+
+/// Refuses what the program cannot have written.
+void expect_online_statistics(const std::string& file,
+                              const saved_numbers& saved) {
+  expect_both_finite(file, saved, "running_mean", "running_m2");
+  expect_both_finite(file, saved, "running_m2", "running_mean");
+  expect_something_seen(file, saved, "running_mean");
+  expect_something_seen(file, saved, "running_m2");
 }
 
 /// Makes and removes a file beside another one, of a name that nobody has.
@@ -213,6 +255,7 @@ void save_state(const std::string& file,
 void load_state(const std::string& file,
                 syncnorm::batch_norm_replica& replica) {
   auto saved = parse(file);
+  saved_numbers numbers;
   // All is read before anything is overwritten.
   for_each_array(file, saved, replica,
                  [&]<class T>(const std::string& name, const auto& words,
@@ -223,8 +266,13 @@ void load_state(const std::string& file,
                                     + " elements, one a channel, got "
                                     + std::to_string(words.size()));
                    for (const auto& word : words)
-                     (void) from_word<T>(file, name, word);
+                     numbers[name].push_back(
+                         static_cast<double>(from_word<T>(file, name, word)));
                  });
+  // The others allow everything: a batch of one record makes no variance, and
+  // that of finite records may be more than float32 holds.
+  if (replica.options().online)
+    expect_online_statistics(file, numbers);
   for_each_array(file, saved, replica,
                  [&]<class T>(const std::string& name, const auto& words,
                               std::span<T> values) {

@@ -96,6 +96,26 @@ TEST_CASE("what to do with bad records is an option of the program") {
   CHECK(got.says("1 not finite passed on"));
 }
 
+TEST_CASE("a state with what --nan=pass let through is gone on from, in each "
+          "mode and with any split") {
+  scratch_file state{"state"};
+  for (const std::string mode : {"online", "training"})
+    for (const std::string devices : {"cpu", "cpu,cpu,cpu"})
+      for (const std::string records :
+           {"inf,1\n", "1,1\n2,inf\n3,4\n", "nan,1\n-inf,2\n3,4\n"}) {
+        CAPTURE(mode);
+        CAPTURE(devices);
+        CAPTURE(records);
+        std::filesystem::remove(state.name);
+        csv_file input{records};
+        auto with = input.arguments + "--state=" + state.name
+                    + " --nan=pass --devices=" + devices + " --mode=";
+        CHECK(run(with + mode).code == 0);
+        CHECK(run(with + mode).code == 0);
+        CHECK(run(with + "evaluation").code == 0);
+      }
+}
+
 TEST_CASE("options that make no sense are refused, and nothing is written") {
   csv_file input{"1,2\n3,4\n"};
   scratch_file scores{"scores"}, state{"state"};

@@ -382,3 +382,84 @@ TEST_CASE("a damaged file of statistics is refused, wherever it is cut, and "
   CHECK(state_of(replica) == before);
   CHECK_THROWS_AS(save_state("/nowhere/state", replica), std::runtime_error);
 }
+
+namespace {
+
+/// Online statistics of two features, as text.
+std::string online_state(const std::string& mean, const std::string& m2,
+                         const std::string& elements,
+                         const std::string& behind = "") {
+  return "syncnorm-state 1\nrunning_mean 2 " + mean + "\nrunning_m2 2 " + m2
+         + "\nnum_batches_tracked 1 1\nnum_elements_tracked 1 " + elements
+         + "\nend\n" + behind;
+}
+
+void check_loads(const std::string& text, const std::string& problem) {
+  scratch_file file{"state"};
+  std::ofstream{file.name} << text;
+  syncnorm::batch_norm_replica replica{stream_options(2, true)};
+  std::string got;
+  try {
+    load_state(file.name, replica);
+  } catch (const std::runtime_error& x) {
+    got = x.what();
+  }
+  CHECK(got == (problem.empty() ? "" : file.name + ": " + problem));
+}
+
+} // namespace
+
+TEST_CASE("a file that is no saved state is refused with what one begins with, "
+          "and what it begins with itself") {
+  auto expected =
+      std::string{"expected a saved state, beginning \"syncnorm-state 1\", "};
+  check_loads("", expected + "got \"\"");
+  check_loads("\x1F\x8Bx\n", expected + "got \"\\x1f\\x8bx\"");
+  scratch_file folder{"folder"};
+  std::filesystem::create_directory(folder.name);
+  CHECK_THROWS_WITH(holds_online_state(folder.name),
+                    (folder.name + ": cannot be read").c_str());
+}
+
+TEST_CASE("a saved state that goes on behind its end is refused") {
+  check_loads(online_state("1 2", "3 4", "5", "\n"),
+              "damaged: it goes on behind \"end\"");
+  check_loads(online_state("1 2", "3 4", "5", "running_mean 2 1 1\nend\n"),
+              "damaged: it goes on behind \"end\"");
+}
+
+TEST_CASE("a number of a saved state that is none is shown in printable "
+          "characters") {
+  check_loads(online_state("1 \x1B", "3 4", "5"),
+              "running_mean: expected a number, got \"\\x1b\"");
+}
+
+TEST_CASE("saved statistics are both finite or both not: a NaN that was passed "
+          "on stays, in one alone it is damage") {
+  check_loads(online_state("1 nan", "3 nan", "5"), "");
+  check_loads(online_state("1 inf", "3 -nan", "5"), "");
+  check_loads(online_state("1 nan", "3 4", "5"),
+              "running_mean: expected a finite number in place 2, where "
+              "running_m2 has one, got nan");
+  check_loads(online_state("-inf 2", "3 4", "5"),
+              "running_mean: expected a finite number in place 1, where "
+              "running_m2 has one, got -inf");
+  check_loads(online_state("1 2", "3 inf", "5"),
+              "running_m2: expected a finite number in place 2, where "
+              "running_mean has one, got inf");
+  check_loads(online_state("1 2", "nan 4", "5"),
+              "running_m2: expected a finite number in place 1, where "
+              "running_mean has one, got nan");
+  check_loads(online_state("1 2", "3 -4", "5"),
+              "running_m2: expected a number of 0 or more, got \"-4\"");
+}
+
+TEST_CASE("a saved state of no elements has no statistics") {
+  check_loads(online_state("0 0", "0 0", "0"), "");
+  check_loads(online_state("0 1", "0 0", "0"),
+              "num_elements_tracked: expected 1 or more, for running_mean is "
+              "not 0, got 0");
+  check_loads(online_state("0 0", "0 1", "0"),
+              "num_elements_tracked: expected 1 or more, for running_m2 is not "
+              "0, got 0");
+}

@@ -1,5 +1,6 @@
 // Two copies of a layer as slave actors: docs/pipeline.md goes through it.
 
+// begin: needs
 #include <syncnorm/batch_norm_stage.hpp>
 #include <syncnorm/errors.hpp>
 
@@ -28,6 +29,7 @@ double first_value(Response response) {
       });
   return result;
 }
+// end: needs
 
 void caf_main(caf::actor_system& system) {
   // begin: stages
