@@ -56,9 +56,6 @@ double seconds(caf::timespan x) {
 
 /// After the handshake.
 constexpr auto connection_ended = caf::sec::remote_linking_failed;
-constexpr auto nobody_there = caf::sec::no_actor_published_at_port;
-/// The node there has this one's name.
-constexpr auto same_node = caf::sec::cannot_connect_to_node;
 
 bool is_timeout(const caf::error& x) {
   return x == caf::sec::request_timeout;
@@ -89,13 +86,9 @@ caf::error connect_error(const std::string& host, std::uint16_t port,
         fmt::format("remote_master: port {} of {}: the actor there "
                     "is of another type",
                     port, host));
-  if (x == same_node)
-    return make_error(
-        errc::invalid_argument,
-        fmt::format("remote_master: port {} of {}: the process there has this "
-                    "one's number on a host of the same identity, as "
-                    "containers may, and CAF takes it for this one",
-                    port, host));
+  // In words already.
+  if (code_of(x))
+    return x;
   return make_error(errc::master_down,
                     fmt::format("remote_master: no such master answers at port "
                                 "{} of {}: {}",
@@ -152,6 +145,16 @@ caf::error publish_error(const publish_options& options, const caf::error& x) {
                                 why.empty() ? text_of(x) : why));
 }
 
+/// Nodes are told apart by their hosts and their processes' numbers.
+caf::error same_node_error(const std::string& host, std::uint16_t port) {
+  return make_error(
+      errc::invalid_argument,
+      fmt::format("remote_master: port {} of {}: expected another process, got "
+                  "one of this one's host and number, as containers may have, "
+                  "which CAF takes for this one",
+                  port, host));
+}
+
 /// Asks once.
 /// @param limit  bytes of a message, at most.
 caf::expected<caf::strong_actor_ptr>
@@ -167,8 +170,10 @@ look_up(caf::actor_system& system, std::size_t limit,
           [&](const caf::node_id& node, const caf::strong_actor_ptr& actor,
               const std::set<std::string>& found) {
             if (!actor)
-              result = caf::make_error(node == system.node() ? same_node
-                                                             : nobody_there);
+              result =
+                  node == system.node()
+                      ? same_node_error(host, port)
+                      : caf::make_error(caf::sec::no_actor_published_at_port);
             else if (!system.assignable(found, interface))
               result = caf::make_error(
                   caf::sec::unexpected_actor_messaging_interface);
@@ -318,7 +323,8 @@ find_actor(caf::actor_system& system, const std::set<std::string>& interface,
     auto cut = found.error() == caf::sec::connection_timeout
                || found.error() == connection_ended;
     if (is_timeout(found.error()) || clock::now() >= until
-        || !tls_failure(port).empty() || (!cut && --attempts == 0))
+        || code_of(found.error()) || !tls_failure(port).empty()
+        || (!cut && --attempts == 0))
       return connect_error(host, port, options.patience, found.error());
   }
 }

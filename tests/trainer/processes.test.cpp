@@ -104,6 +104,30 @@ TEST_CASE("one worker too many is refused by name") {
   require_good_end(*good);
 }
 
+TEST_CASE(
+    "a process whose number and host are those of the one that serves, as "
+    "of a container, is told so") {
+  // Both are the first process of their containers.
+  child_process both{
+      {"/bin/sh", "-c",
+       "c='unshare -Urpf --mount-proc --kill-child'; "
+       "$c true 2>/dev/null || exit 77; "
+       "port=$((20000 + $$ % 10000)); options='--model=mlp --devices=cpu'; "
+       "$c \"$0\" $options --serve=127.0.0.1:$port --workers=1 >/dev/null & "
+       "$c \"$0\" $options --join=127.0.0.1:$port; status=$?; "
+       "kill %1; exit $status",
+       SYNCNORM_TRAIN}};
+  auto status = both.finish();
+  INFO(both.output());
+  if (status == 77) {
+    MESSAGE("skipped: this machine makes no namespaces for us");
+    return;
+  }
+  CHECK(status == 1);
+  CHECK(contains(both.output(), "expected another process, got one of this "
+                                "one's host and number"));
+}
+
 TEST_CASE("addresses that are none, are taken or do not answer are one line") {
   auto refused = [&](const arguments& options, const std::string& text) {
     auto process = start(small + options);
