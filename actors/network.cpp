@@ -75,7 +75,7 @@ std::string silence_text(caf::timespan patience, const caf::error& x) {
 
 caf::error connect_error(const std::string& host, std::uint16_t port,
                          caf::timespan patience, const caf::error& x) {
-  if (auto why = detail::tls_failure(port); !why.empty())
+  if (auto why = detail::tls_failure(host, port); !why.empty())
     return make_error(errc::invalid_argument,
                       fmt::format("remote_master: no trust between this node "
                                   "and port {} of {}: {}",
@@ -323,7 +323,7 @@ find_actor(caf::actor_system& system, const std::set<std::string>& interface,
     auto cut = found.error() == caf::sec::connection_timeout
                || found.error() == connection_ended;
     if (is_timeout(found.error()) || clock::now() >= until
-        || code_of(found.error()) || !tls_failure(port).empty()
+        || code_of(found.error()) || !tls_failure(host, port).empty()
         || (!cut && --attempts == 0))
       return connect_error(host, port, options.patience, found.error());
   }

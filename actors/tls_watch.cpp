@@ -4,6 +4,7 @@
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
@@ -13,6 +14,8 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <functional>
+#include <memory>
 
 namespace syncnorm::detail {
 
@@ -94,6 +97,19 @@ struct peer_address {
   std::uint16_t port = 0;
 };
 
+/// @param storage  of IPv4 or IPv6.
+peer_address address_in(const sockaddr* storage) {
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  if (storage->sa_family == AF_INET) {
+    const auto& v4 = *reinterpret_cast<const sockaddr_in*>(storage);
+    ::inet_ntop(AF_INET, &v4.sin_addr, text.data(), text.size());
+    return {text.data(), ntohs(v4.sin_port)};
+  }
+  const auto& v6 = *reinterpret_cast<const sockaddr_in6*>(storage);
+  ::inet_ntop(AF_INET6, &v6.sin6_addr, text.data(), text.size());
+  return {text.data(), ntohs(v6.sin6_port)};
+}
+
 template <class F>
 peer_address address_of(const SSL* ssl, F get) {
   sockaddr_storage storage{};
@@ -101,21 +117,33 @@ peer_address address_of(const SSL* ssl, F get) {
   auto* plain = reinterpret_cast<sockaddr*>(&storage);
   if (get(SSL_get_fd(ssl), plain, &size) != 0)
     return {};
-  std::array<char, INET6_ADDRSTRLEN> text{};
-  if (storage.ss_family == AF_INET) {
-    const auto& v4 = reinterpret_cast<const sockaddr_in&>(storage);
-    ::inet_ntop(AF_INET, &v4.sin_addr, text.data(), text.size());
-    return {text.data(), ntohs(v4.sin_port)};
-  }
-  const auto& v6 = reinterpret_cast<const sockaddr_in6&>(storage);
-  ::inet_ntop(AF_INET6, &v6.sin6_addr, text.data(), text.size());
-  return {text.data(), ntohs(v6.sin6_port)};
+  return address_in(plain);
+}
+
+/// Tells the hosts at one port apart, mostly.
+std::uint8_t mark_of(const peer_address& x) {
+  return static_cast<std::uint8_t>(std::hash<std::string>{}(x.text));
+}
+
+/// Whether one of the addresses of `host` has that mark.
+bool has_mark(const std::string& host, std::uint8_t mark) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* first = nullptr;
+  if (::getaddrinfo(host.c_str(), nullptr, &hints, &first) != 0)
+    return false;
+  std::unique_ptr<addrinfo, void (*)(addrinfo*)> all{first, ::freeaddrinfo};
+  for (const auto* x = first; x != nullptr; x = x->ai_next)
+    if (mark_of(address_in(x->ai_addr)) == mark)
+      return true;
+  return false;
 }
 
 // -- whom to tell -------------------------------------------------------------
 
-/// The last failure of connections from this process, by the other side's port.
-/// Two ports that share a place may hide each other's reason.
+/// The last failure of connections from this process, by the other side's port,
+/// with the mark of its address. Two ports that share a place, and two hosts at
+/// one port, may hide each other's reason.
 std::array<std::atomic<std::uint64_t>, 64> failures{};
 
 std::atomic<std::uint64_t>& place_of(std::uint16_t port) {
@@ -189,6 +217,7 @@ void tell(const SSL* ssl, int where, int value) {
     tell_door(address_of(ssl, ::getsockname).port, peer.text, text_of(reason));
   else
     place_of(peer.port).store(static_cast<std::uint64_t>(peer.port) << 48U
+                              | std::uint64_t{mark_of(peer)} << 40U
                               | static_cast<std::uint64_t>(reason.kind) << 32U
                               | reason.code);
 }
@@ -232,9 +261,10 @@ void forget_tls_failure(std::uint16_t port) {
   place_of(port).store(0);
 }
 
-std::string tls_failure(std::uint16_t port) {
+std::string tls_failure(const std::string& host, std::uint16_t port) {
   auto packed = place_of(port).load();
-  if (packed >> 48U != port)
+  if (packed >> 48U != port
+      || !has_mark(host, static_cast<std::uint8_t>(packed >> 40U & 0xFFU)))
     return {};
   return text_of({static_cast<failure_reason::kind_type>(packed >> 32U & 0xFFU),
                   static_cast<std::uint32_t>(packed)});

@@ -2,17 +2,21 @@
 #include "syncnorm/network.hpp"
 
 #include "tests/actors/relay_tree.hpp"
+#include "tests/actors/two_systems.hpp"
 #include "tests/trainer/certificates.hpp"
 #include "tests/trainer/child_process.hpp"
 #include "tests/trainer/stranger.hpp"
 
 #include <doctest/doctest.h>
 
+#include <atomic>
+#include <chrono>
 #include <csignal>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <thread>
 #include <tuple>
 
 using namespace syncnorm;
@@ -52,7 +56,7 @@ TEST_CASE("two processes run rounds, and the one that stays learns that the "
   two_processes run{"3"};
   CHECK(run.server->finish() == 0);
   CHECK(has(run.server->output(), "owner: sum 6"));
-  run.worker->finish();
+  CHECK(run.worker->finish() == 0);
   CHECK(has(run.worker->output(), "replica 1: sum 6"));
   CHECK(has(run.worker->output(), "replica 2: sum 6"));
   CHECK(has(run.worker->output(), "replica 2: master_down: layer sum"));
@@ -381,6 +385,39 @@ TEST_CASE_FIXTURE(two_members, "a server with a certificate that is none of "
   auto expired = serve_expired(files);
   require_no_trust(*this, *expired,
                    "ACCEPT 127.0.0.1:", "certificate has expired");
+}
+
+TEST_CASE_FIXTURE(two_members,
+                  "what TLS has against one host is not said of another one at "
+                  "the same port") {
+  init_types();
+  auto foreign = start("serve", "1", "abroad/foreign");
+  auto line = foreign->line_that_begins("port ");
+  REQUIRE(line.starts_with("port "));
+  auto at = static_cast<std::uint16_t>(std::stoi(line.substr(5)));
+  network_config cfg{
+      node_options{.tls = tls_options{.certificate = files.file("client.pem"),
+                                      .key = files.file("client.key"),
+                                      .ca = files.file("ca.pem")}}};
+  caf::actor_system system{cfg};
+  auto reason = [&](const char* host) {
+    auto found = remote_master<double_array, double_array>(
+        system, host, at, {.patience = std::chrono::seconds{1}});
+    REQUIRE_FALSE(found);
+    return found.error();
+  };
+  std::atomic<bool> done = false;
+  std::thread other{[&] {
+    while (!done)
+      std::ignore = remote_master<double_array, double_array>(
+          system, "127.0.0.1", at, {.patience = std::chrono::seconds{1}});
+  }};
+  // Nobody listens there.
+  for (auto i = 0; i < 20; ++i)
+    CHECK(code_of(reason("127.0.0.2")) == errc::master_down);
+  done = true;
+  other.join();
+  CHECK(has(text_of(reason("127.0.0.1")), "no trust between"));
 }
 
 TEST_CASE_FIXTURE(two_members,
