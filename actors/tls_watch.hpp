@@ -20,9 +20,9 @@ void watch_tls(const void* certificate);
 /// Forgets what `tls_failure` knows of that port, on any host.
 void forget_tls_failure(std::uint16_t port);
 
-/// Returns why TLS failed with the node at that port of that host; empty: it did
-/// not, as far as is known. Looks up the host's name if it failed with some host
-/// at that port.
+/// Returns why TLS failed with the node at that port of that host; empty: it
+/// did not, as far as is known. Looks up the host's name if it failed with some
+/// host at that port.
 [[nodiscard]] std::string tls_failure(const std::string& host,
                                       std::uint16_t port);
 

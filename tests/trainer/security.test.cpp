@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <initializer_list>
 #include <string>
+#include <vector>
 
 using namespace syncnorm::train;
 
@@ -124,6 +125,22 @@ TEST_CASE_FIXTURE(
   auto good = join(first.where, options);
   require_good_end(*first.process);
   require_good_end(*good);
+}
+
+TEST_CASE_FIXTURE(secure_run,
+                  "in a tree whoever does not trust the process above it says "
+                  "why, and everybody learns it") {
+  auto tree = options + arguments{"--fan-in=2"};
+  auto first = serve(tree + as("server"), 4);
+  // Others are to connect to some of them, whose certificate is no server's.
+  std::vector<child> others;
+  for (int i = 0; i < 4; ++i)
+    others.push_back(join(first.where, tree + as("client")));
+  const std::string why = "the process above it: remote_master: no trust "
+                          "between this node and port ";
+  require_failure(*first.process, why);
+  for (auto& one : others)
+    require_failure(*one, why);
 }
 
 TEST_CASE_FIXTURE(secure_run, "files of TLS that are missing, unreadable, none "

@@ -84,15 +84,18 @@ void relay_door::reach(const std::string& where) {
       remote_handle<door_actor>(system_, at.host, at.port,
                                 {.patience = options_.round_deadline() / 2,
                                  .insecure = options_.insecure});
-  if (!found)
-    throw failure{fmt::format("does not reach {}, the process above it: {}",
-                              where, text_of(found.error()))};
+  if (!found) {
+    why_ = fmt::format("does not reach {}, the process above it: {}", where,
+                       text_of(found.error()));
+    throw failure{why_};
+  }
   above_ = *found;
 }
 
 void relay_door::leave() {
   above_ = nullptr;
   above_where_.clear();
+  why_.clear();
 }
 
 std::string relay_door::find_break() const {
@@ -110,6 +113,8 @@ std::string relay_door::find_break() const {
   }
   if (is_there)
     return {};
+  if (!why_.empty())
+    return why_;
   return fmt::format("does not reach {}, the process above it", above_where_);
 }
 

@@ -46,6 +46,8 @@ private:
   std::string where_;
   door_actor above_;
   std::string above_where_;
+  /// Why it was not reached; empty: it was.
+  std::string why_;
 };
 
 } // namespace syncnorm::train
