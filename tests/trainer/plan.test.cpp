@@ -107,6 +107,7 @@ TEST_CASE("device lists are read, with copies") {
   CHECK(list_devices(parse_devices("cuda:0,cuda:1")) == "cuda:0, cuda:1");
   CHECK(list_devices(parse_devices("cpu,cuda:0")) == "cpu:0, cuda:0");
   CHECK(list_devices(parse_devices("cuda*2,cpu")) == "cuda:0, cuda:0, cpu:0");
+  CHECK(list_devices(parse_devices("cpu:0,cpu:1")) == "cpu:0, cpu:1");
 }
 
 TEST_CASE("a device list that makes no sense is refused by its item") {
@@ -116,6 +117,8 @@ TEST_CASE("a device list that makes no sense is refused by its item") {
     CHECK(contains(message_of([&] { (void) parse_devices(text); }),
                    "--devices: expected"));
   }
+  CHECK(message_of([] { (void) parse_devices("cpu,cpu:7"); })
+        == "--devices: expected cpu or cpu:1 as CPU number 1, found \"cpu:7\"");
   CHECK(contains(message_of([] { (void) parse_devices("cpu,tpu:1"); }),
                  "found \"tpu:1\""));
 }

@@ -44,6 +44,20 @@ void append(std::vector<device>& devices, std::string_view item) {
   }
 }
 
+/// CPUs have the numbers in which they come, whether these are given or not.
+void number_cpus(std::vector<device>& devices) {
+  std::int32_t cpus = 0;
+  for (auto& where : devices) {
+    if (where.type != device_type::cpu)
+      continue;
+    if (where.index != 0 && where.index != cpus)
+      throw failure{fmt::format("--devices: expected cpu or cpu:{} as CPU "
+                                "number {}, found \"cpu:{}\"",
+                                cpus, cpus, where.index)};
+    where.index = cpus++;
+  }
+}
+
 } // namespace
 
 std::vector<device> parse_devices(std::string_view text) {
@@ -59,10 +73,7 @@ std::vector<device> parse_devices(std::string_view text) {
     throw failure{fmt::format("--devices: expected at most {} replicas, found "
                               "{}",
                               max_replicas, result.size())};
-  std::int32_t cpus = 0;
-  for (auto& where : result)
-    if (where.type == device_type::cpu)
-      where.index = cpus++;
+  number_cpus(result);
   return result;
 }
 

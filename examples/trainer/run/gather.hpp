@@ -1,5 +1,6 @@
 #pragma once
 
+#include "trainer/run/asker.hpp"
 #include "trainer/run/messages.hpp"
 
 #include "syncnorm/compat.hpp"
@@ -10,6 +11,7 @@
 #include <chrono>
 #include <cstddef>
 #include <future>
+#include <memory>
 #include <optional>
 #include <type_traits>
 #include <utility>
@@ -47,93 +49,124 @@ struct gather_limits {
 /// replica whose process is gone answers by an error: CAF itself would leave
 /// the request open.
 template <class Result, class Make>
-class gatherer : public caf::event_based_actor {
+class gatherer : public errand,
+                 public std::enable_shared_from_this<gatherer<Result, Make>> {
 public:
   using result_type = answers<Result>;
 
-  gatherer(caf::actor_config& config, std::vector<replica_actor> members,
-           Make make, caf::timespan after_error, std::promise<void> asked,
-           std::promise<void> first, std::promise<result_type> out)
-      : caf::event_based_actor{config},
-        members_{std::move(members)},
+  gatherer(std::vector<replica_actor> members, Make make,
+           caf::timespan after_error)
+      : members_{std::move(members)},
         make_{std::move(make)},
         after_error_{after_error},
-        asked_{std::move(asked)},
-        first_{std::move(first)},
-        out_{std::move(out)},
         result_(members_.size()),
         settled_(members_.size()),
         open_{members_.size()} {}
 
-  const char* name() const override {
-    return "syncnorm.train.gatherer";
+  /// Ready when the requests are sent.
+  [[nodiscard]] std::future<void> asked() {
+    return asked_.get_future();
   }
 
-  caf::behavior make_behavior() override {
+  /// Ready when somebody has answered.
+  [[nodiscard]] std::future<void> first() {
+    return first_.get_future();
+  }
+
+  [[nodiscard]] std::future<result_type> all() {
+    return out_.get_future();
+  }
+
+  void start(asker& self) override {
     for (std::size_t i = 0; i < members_.size(); ++i)
-      ask(i);
+      ask(self, i);
     asked_.set_value();
-    return {[this](expire_atom) { expire(); }};
+    if (members_.empty()) {
+      first_.set_value();
+      end(self);
+    }
+  }
+
+  void on_down(asker& self, const caf::actor_addr& who,
+               const caf::error& why) override {
+    for (std::size_t i = 0; i < members_.size(); ++i)
+      if (members_[i].address() == who && !settled_[i])
+        miss(self, i, is_gone(why));
+  }
+
+  void expire(asker& self) override {
+    for (std::size_t i = 0; i < members_.size(); ++i)
+      if (!settled_[i])
+        miss(self, i,
+             make_error(errc::deadline_exceeded, "did not answer in time"));
   }
 
 private:
-  void ask(std::size_t i) {
-    compat::monitor(this, caf::actor_cast<caf::actor>(members_[i]),
-                    [this](const caf::actor_addr& who, const caf::error& why) {
-                      on_down(who, why);
-                    });
-    auto on_error = [this, i](caf::error& x) { fail(i, std::move(x)); };
+  static caf::error is_gone(const caf::error& why) {
+    return make_error(errc::participant_down,
+                      fmt::format("is gone ({})", text_of(why)));
+  }
+
+  void ask(asker& self, std::size_t i) {
+    if (const auto* why = self.watch(caf::actor_cast<caf::actor>(members_[i])))
+      return miss(self, i, is_gone(*why));
+    // Who never answers leaves its handlers with the asker.
+    auto weak = this->weak_from_this();
+    auto on_error = [&self, weak, i](caf::error& x) {
+      if (auto it = weak.lock())
+        it->fail(self, i, std::move(x));
+    };
     if constexpr (std::is_same_v<Result, acknowledged>)
-      make_(this, members_[i], i)
-          .then([this, i] { settle(i, acknowledged{}); }, on_error);
+      make_(&self, members_[i], i)
+          .then(
+              [&self, weak, i] {
+                if (auto it = weak.lock())
+                  it->settle(self, i, acknowledged{});
+              },
+              on_error);
     else
-      make_(this, members_[i], i)
-          .then([this, i](const Result& x) { settle(i, x); }, on_error);
+      make_(&self, members_[i], i)
+          .then(
+              [&self, weak, i](const Result& x) {
+                if (auto it = weak.lock())
+                  it->settle(self, i, x);
+              },
+              on_error);
   }
 
-  void on_down(const caf::actor_addr& who, const caf::error& why) {
-    for (std::size_t i = 0; i < members_.size(); ++i)
-      if (members_[i].address() == who && !settled_[i])
-        miss(i, make_error(errc::participant_down,
-                           fmt::format("is gone ({})", text_of(why))));
-  }
-
-  void settle(std::size_t i, Result x) {
+  void settle(asker& self, std::size_t i, Result x) {
     if (!settled_[i])
       result_[i].value = std::move(x);
-    close(i);
+    close(self, i);
   }
 
-  void fail(std::size_t i, caf::error x) {
+  void fail(asker& self, std::size_t i, caf::error x) {
     if (!settled_[i])
       result_[i].problem = std::move(x);
-    close(i);
+    close(self, i);
     if (!failed_ && open_ > 0)
-      compat::delayed_send(this, caf::actor{this}, after_error_, expire_atom_v);
+      self.expire_after(after_error_, *this);
     failed_ = true;
   }
 
-  void miss(std::size_t i, caf::error x) {
+  void miss(asker& self, std::size_t i, caf::error x) {
     result_[i].silent = true;
-    fail(i, std::move(x));
+    fail(self, i, std::move(x));
   }
 
-  void expire() {
-    for (std::size_t i = 0; i < members_.size(); ++i)
-      if (!settled_[i])
-        miss(i, make_error(errc::deadline_exceeded, "did not answer in time"));
-  }
-
-  void close(std::size_t i) {
+  void close(asker& self, std::size_t i) {
     if (settled_[i])
       return;
     settled_[i] = true;
     if (!std::exchange(answered_, true))
       first_.set_value();
-    if (--open_ > 0)
-      return;
+    if (--open_ == 0)
+      end(self);
+  }
+
+  void end(asker& self) {
     out_.set_value(std::move(result_));
-    quit();
+    self.forget(*this);
   }
 
   std::vector<replica_actor> members_;
@@ -154,42 +187,34 @@ template <class Result>
 struct pending_answers {
   std::future<void> first;
   std::future<answers<Result>> all;
-  /// Sent `expire_atom`, it waits no more.
-  caf::actor asker;
   gather_limits limits;
+  std::uint64_t number = 0;
 };
 
-/// Requests `make(self, member, index)` of all `members`. What is requested
-/// after it returns, by whomever here, comes to them later.
+/// Requests `make(self, member, index)` of all `members`, by `asker`. What is
+/// requested after it returns, by whomever here, comes to them later.
 /// @returns what `end_gather` waits for.
 template <class Result, class Make>
-pending_answers<Result> begin_gather(caf::actor_system& system,
+pending_answers<Result> begin_gather(const caf::actor& asker,
                                      const std::vector<replica_actor>& members,
                                      Make make, const gather_limits& limits) {
+  auto it = std::make_shared<gatherer<Result, Make>>(members, std::move(make),
+                                                     limits.after_error);
   // Not a `future_result`: whoever waits for that looks for it for a while,
   // here on the core of a replica.
-  std::promise<answers<Result>> promise;
-  std::promise<void> first;
-  pending_answers<Result> pending{first.get_future(), promise.get_future(),
-                                  nullptr, limits};
-  if (members.empty()) {
-    first.set_value();
-    promise.set_value({});
-    return pending;
-  }
-  std::promise<void> asked;
-  auto all_asked = asked.get_future();
-  pending.asker = system.spawn<gatherer<Result, Make>>(
-      members, std::move(make), limits.after_error, std::move(asked),
-      std::move(first), std::move(promise));
-  all_asked.wait();
+  pending_answers<Result> pending{it->first(), it->all(), limits, it->number};
+  auto asked = it->asked();
+  // From here on the asker's alone: if that ends, so do the futures.
+  compat::anon_send(asker, ask_atom_v, errand_slot{std::move(it)});
+  asked.wait();
   return pending;
 }
 
 /// Waits for the answers of `count` members; in the members' order. Whoever has
 /// not answered when the time is over, has an error.
 template <class Result>
-answers<Result> end_gather(pending_answers<Result> pending, std::size_t count) {
+answers<Result> end_gather(const caf::actor& asker,
+                           pending_answers<Result> pending, std::size_t count) {
   auto is_late = [](const auto& future, caf::timespan limit) {
     return future.wait_for(limit) == std::future_status::timeout;
   };
@@ -201,7 +226,7 @@ answers<Result> end_gather(pending_answers<Result> pending, std::size_t count) {
     late = is_late(pending.all, limits.after_answer);
   }
   if (late)
-    compat::anon_send(pending.asker, expire_atom_v);
+    expire(asker, pending.number);
   try {
     return pending.all.get();
   } catch (const std::future_error&) {
@@ -215,11 +240,11 @@ answers<Result> end_gather(pending_answers<Result> pending, std::size_t count) {
 
 /// Both, one after the other.
 template <class Result, class Make>
-answers<Result> gather(caf::actor_system& system,
+answers<Result> gather(const caf::actor& asker,
                        const std::vector<replica_actor>& members, Make make,
                        const gather_limits& limits) {
   return end_gather(
-      begin_gather<Result>(system, members, std::move(make), limits),
+      asker, begin_gather<Result>(asker, members, std::move(make), limits),
       members.size());
 }
 

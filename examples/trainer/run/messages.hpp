@@ -8,6 +8,7 @@
 #include "syncnorm/layer_master.hpp"
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -171,6 +172,13 @@ auto inspect(Inspector& f, lineup& x) {
                                 compat::field("gradients", x.gradients));
 }
 
+class errand;
+
+/// Trainer to asker: the next errand. Stays in this process.
+struct errand_slot {
+  std::shared_ptr<errand> it;
+};
+
 struct application;
 struct process_entry;
 
@@ -190,6 +198,7 @@ CAF_ADD_TYPE_ID(syncnorm_train, (syncnorm::train::application))
 CAF_ADD_TYPE_ID(syncnorm_train, (syncnorm::train::process_entry))
 CAF_ADD_TYPE_ID(syncnorm_train, (std::vector<syncnorm::train::process_entry>) )
 CAF_ADD_TYPE_ID(syncnorm_train, (std::vector<std::string>) )
+CAF_ADD_TYPE_ID(syncnorm_train, (syncnorm::train::errand_slot))
 
 CAF_ADD_ATOM(syncnorm_train, syncnorm::train, step_atom, "tr_step")
 CAF_ADD_ATOM(syncnorm_train, syncnorm::train, evaluate_atom, "tr_eval")
@@ -203,6 +212,7 @@ CAF_ADD_ATOM(syncnorm_train, syncnorm::train, open_atom, "tr_open")
 CAF_ADD_ATOM(syncnorm_train, syncnorm::train, reach_atom, "tr_reach")
 CAF_ADD_ATOM(syncnorm_train, syncnorm::train, settle_atom, "tr_settle")
 CAF_ADD_ATOM(syncnorm_train, syncnorm::train, ping_atom, "tr_ping")
+CAF_ADD_ATOM(syncnorm_train, syncnorm::train, ask_atom, "tr_ask")
 CAF_ADD_ATOM(syncnorm_train, syncnorm::train, expire_atom, "tr_expire")
 CAF_ADD_ATOM(syncnorm_train, syncnorm::train, join_atom, "tr_join")
 CAF_ADD_ATOM(syncnorm_train, syncnorm::train, stay_atom, "tr_stay")
@@ -214,6 +224,8 @@ CAF_ADD_ATOM(syncnorm_train, syncnorm::train, refused_atom, "tr_refused")
 CAF_ADD_ATOM(syncnorm_train, syncnorm::train, refusals_atom, "tr_refusal")
 
 CAF_END_TYPE_ID_BLOCK(syncnorm_train)
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(syncnorm::train::errand_slot)
 
 namespace syncnorm::train {
 

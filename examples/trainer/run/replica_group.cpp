@@ -35,12 +35,14 @@ replica_group::replica_group(caf::actor_system& system,
                              std::chrono::nanoseconds deadline,
                              std::int64_t fan_in)
     : system_{system},
+      asker_{system.spawn<asker>()},
       members_{std::move(members)},
       deadline_{deadline},
       fan_in_{fan_in} {}
 
 replica_group::~replica_group() {
   kill(members_);
+  caf::anon_send_exit(asker_, caf::exit_reason::user_shutdown);
 }
 
 void replica_group::replace(std::vector<replica_actor> members) {
@@ -98,7 +100,7 @@ std::vector<Result> replica_group::ask(std::size_t count, Make make,
 template <class Result, class Make>
 std::vector<Result> replica_group::ask_some(std::vector<replica_actor> members,
                                             Make make, bool is_long) {
-  auto all = gather<Result>(system_, members, std::move(make), limits(is_long));
+  auto all = gather<Result>(asker_, members, std::move(make), limits(is_long));
   if (auto problem = failure_of(all, members))
     throw *problem;
   std::vector<Result> results;
@@ -233,7 +235,7 @@ void replica_group::level() {
 
 void replica_group::begin_step(const step_plan& plan) {
   steps_.push_back(begin_gather<step_report>(
-      system_, members_,
+      asker_, members_,
       [plan](auto* self, const auto& member, std::size_t) {
         return compat::request(self, member, step_atom_v, plan);
       },
@@ -243,7 +245,7 @@ void replica_group::begin_step(const step_plan& plan) {
 std::vector<step_report> replica_group::end_step() {
   auto first = std::move(steps_.front());
   steps_.pop_front();
-  auto all = end_gather(std::move(first), size());
+  auto all = end_gather(asker_, std::move(first), size());
   leader_lost_ = leader_lost_ || all[0].silent;
   if (auto problem = failure_of(all, members_))
     throw replica_failure{problem->what(), problem->culprits(), all[0].value};
@@ -299,7 +301,7 @@ void replica_group::assume(const model_state& state) {
 
 std::vector<std::optional<std::string>> replica_group::who_is_there() {
   auto all =
-      gather<std::string>(system_, members_,
+      gather<std::string>(asker_, members_,
                           [](auto* self, const auto& member, std::size_t) {
                             return compat::request(self, member, ping_atom_v);
                           },

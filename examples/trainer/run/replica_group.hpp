@@ -151,6 +151,7 @@ private:
              const std::vector<replica_actor>& members) const;
 
   caf::actor_system& system_;
+  caf::actor asker_;
   std::vector<replica_actor> members_;
   caf::timespan deadline_;
   std::int64_t fan_in_;

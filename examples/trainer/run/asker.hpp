@@ -1,0 +1,71 @@
+#pragma once
+
+#include "trainer/run/messages.hpp"
+
+#include "syncnorm/compat.hpp"
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+
+namespace syncnorm::train {
+
+class asker;
+
+/// Something to be asked of several replicas at once. All but the constructor
+/// runs in the asker.
+class errand {
+public:
+  errand();
+  errand(const errand&) = delete;
+  errand& operator=(const errand&) = delete;
+  virtual ~errand();
+
+  /// Sends the requests.
+  virtual void start(asker& self) = 0;
+
+  virtual void on_down(asker& self, const caf::actor_addr& who,
+                       const caf::error& why) = 0;
+
+  /// Waits for no more answers.
+  virtual void expire(asker& self) = 0;
+
+  /// No two errands of a process have the same.
+  const std::uint64_t number;
+};
+
+/// Asks replicas in the name of the trainer: one actor for all errands. Each
+/// actor that asks a replica of another process costs messages between the two
+/// when it first does so and when it ends.
+class asker : public caf::event_based_actor {
+public:
+  using caf::event_based_actor::event_based_actor;
+
+  const char* name() const override;
+  void on_exit() override;
+  caf::behavior make_behavior() override;
+
+  /// Has errands told when `x` is gone.
+  /// @returns why it is gone already; null: it is not.
+  const caf::error* watch(const caf::actor& x);
+
+  void expire_after(caf::timespan delay, const errand& x);
+
+  /// That errand is done.
+  void forget(const errand& x);
+
+private:
+  void start(errand_slot& x);
+  void on_down(const caf::actor_addr& who, const caf::error& why);
+  void expire(std::uint64_t number);
+
+  std::map<std::uint64_t, std::shared_ptr<errand>> errands_;
+  /// Why it is gone, if it is.
+  std::map<caf::actor_addr, std::optional<caf::error>> watched_;
+};
+
+/// Tells the asker that the time of that errand is over.
+void expire(const caf::actor& asker, std::uint64_t number);
+
+} // namespace syncnorm::train

@@ -1,0 +1,148 @@
+#include "trainer/run/gather.hpp"
+
+#include "trainer/test_config.hpp"
+
+#include "syncnorm/errors.hpp"
+
+#include <doctest/doctest.h>
+
+#include <chrono>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+using namespace syncnorm;
+using namespace syncnorm::train;
+using namespace std::chrono_literals;
+
+namespace {
+
+using senders = std::set<caf::actor_addr>;
+
+/// Answers how often it was asked, if it answers at all, and notes by whom.
+class member : public caf::event_based_actor {
+public:
+  member(caf::actor_config& config, std::shared_ptr<senders> askers,
+         bool answers)
+      : caf::event_based_actor{config},
+        askers_{std::move(askers)},
+        answers_{answers} {}
+
+  caf::behavior make_behavior() override {
+    return {[this](ping_atom) -> caf::result<std::string> {
+      askers_->insert(caf::actor_cast<caf::actor_addr>(current_sender()));
+      ++asked_;
+      if (!answers_)
+        return caf::delegated<std::string>{};
+      return std::to_string(asked_);
+    }};
+  }
+
+private:
+  std::shared_ptr<senders> askers_;
+  bool answers_;
+  int asked_ = 0;
+};
+
+/// Some replicas and who asks them.
+struct asked_members {
+  caf::actor_system system{configuration()};
+  std::shared_ptr<senders> askers = std::make_shared<senders>();
+  caf::actor one = system.spawn<asker>();
+  std::vector<replica_actor> members;
+
+  ~asked_members() {
+    caf::anon_send_exit(one, caf::exit_reason::user_shutdown);
+    for (const auto& x : members)
+      caf::anon_send_exit(x, caf::exit_reason::kill);
+  }
+
+  void add(bool answers = true) {
+    members.push_back(
+        caf::actor_cast<replica_actor>(system.spawn<member>(askers, answers)));
+  }
+
+  pending_answers<std::string> begin(const gather_limits& limits = {}) {
+    return begin_gather<std::string>(
+        one, members,
+        [](auto* self, const auto& x, std::size_t) {
+          return compat::request(self, x, ping_atom_v);
+        },
+        limits);
+  }
+
+  answers<std::string> end(pending_answers<std::string> x) {
+    return end_gather(one, std::move(x), members.size());
+  }
+};
+
+} // namespace
+
+TEST_CASE("whatever replicas are asked comes from one actor, and in order") {
+  asked_members some;
+  some.add();
+  some.add();
+  auto first = some.begin();
+  auto second = some.begin();
+  for (const auto& x : some.end(std::move(second)))
+    CHECK(x.value == "2");
+  for (const auto& x : some.end(std::move(first)))
+    CHECK(x.value == "1");
+  for (const auto& x : some.end(some.begin()))
+    CHECK(x.value == "3");
+  CHECK(some.askers->size() == 1);
+}
+
+TEST_CASE("a replica that has gone between two questions is an error to both "
+          "that come after, and the others answer") {
+  asked_members some;
+  some.add();
+  some.add();
+  (void) some.end(some.begin());
+  caf::anon_send_exit(some.members[0], caf::exit_reason::kill);
+  for (int i = 0; i < 2; ++i) {
+    auto all = some.end(some.begin());
+    CHECK(all[0].silent);
+    CHECK(all[0].problem == errc::participant_down);
+    CHECK(all[1].value == std::to_string(2 + i));
+  }
+}
+
+TEST_CASE("questions that are open when a replica goes all end by it") {
+  asked_members some;
+  some.add(false);
+  auto first = some.begin();
+  auto second = some.begin();
+  caf::anon_send_exit(some.members[0], caf::exit_reason::kill);
+  for (auto* x : {&first, &second}) {
+    auto all = some.end(std::move(*x));
+    CHECK(all[0].silent);
+    CHECK(all[0].problem == errc::participant_down);
+  }
+}
+
+TEST_CASE("a question whose time is over leaves the next one its own time") {
+  asked_members some;
+  some.add();
+  some.add(false);
+  auto patient = some.begin();
+  auto late = some.end(some.begin({0s, 0s, 0s}));
+  CHECK(late[1].silent);
+  CHECK(late[1].problem == errc::deadline_exceeded);
+  CHECK(patient.all.wait_for(0s) == std::future_status::timeout);
+}
+
+TEST_CASE("nobody waits for an asker that has ended") {
+  asked_members some;
+  some.add(false);
+  auto open = some.begin();
+  caf::anon_send_exit(some.one, caf::exit_reason::user_shutdown);
+  CHECK(some.end(std::move(open))[0].problem == errc::master_down);
+  CHECK(some.end(some.begin())[0].problem == errc::master_down);
+}
+
+TEST_CASE("nobody asked is no answer, at once") {
+  asked_members some;
+  CHECK(some.end(some.begin()).empty());
+}
