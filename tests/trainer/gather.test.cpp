@@ -7,6 +7,7 @@
 #include <doctest/doctest.h>
 
 #include <chrono>
+#include <future>
 #include <memory>
 #include <set>
 #include <string>
@@ -45,10 +46,30 @@ private:
   int asked_ = 0;
 };
 
+/// Ends when it is first asked, but not before it may.
+class ending_member : public caf::event_based_actor {
+public:
+  ending_member(caf::actor_config& config, std::shared_future<void> may_end)
+      : caf::event_based_actor{config},
+        may_end_{std::move(may_end)} {}
+
+  caf::behavior make_behavior() override {
+    return {[this](ping_atom) -> caf::result<std::string> {
+      may_end_.wait();
+      quit(caf::exit_reason::kill);
+      return caf::delegated<std::string>{};
+    }};
+  }
+
+private:
+  std::shared_future<void> may_end_;
+};
+
 /// Some replicas and who asks them.
 struct asked_members {
   caf::actor_system system{configuration()};
-  std::shared_ptr<senders> askers = std::make_shared<senders>();
+  /// Of each member.
+  std::vector<std::shared_ptr<senders>> askers;
   caf::actor one = system.spawn<asker>();
   std::vector<replica_actor> members;
 
@@ -59,8 +80,9 @@ struct asked_members {
   }
 
   void add(bool answers = true) {
-    members.push_back(
-        caf::actor_cast<replica_actor>(system.spawn<member>(askers, answers)));
+    askers.push_back(std::make_shared<senders>());
+    members.push_back(caf::actor_cast<replica_actor>(
+        system.spawn<member>(askers.back(), answers)));
   }
 
   pending_answers<std::string> begin(const gather_limits& limits = {}) {
@@ -91,7 +113,8 @@ TEST_CASE("whatever replicas are asked comes from one actor, and in order") {
     CHECK(x.value == "1");
   for (const auto& x : some.end(some.begin()))
     CHECK(x.value == "3");
-  CHECK(some.askers->size() == 1);
+  CHECK(some.askers[0]->size() == 1);
+  CHECK(*some.askers[0] == *some.askers[1]);
 }
 
 TEST_CASE("a replica that has gone between two questions is an error to both "
@@ -115,6 +138,22 @@ TEST_CASE("questions that are open when a replica goes all end by it") {
   auto first = some.begin();
   auto second = some.begin();
   caf::anon_send_exit(some.members[0], caf::exit_reason::kill);
+  for (auto* x : {&first, &second}) {
+    auto all = some.end(std::move(*x));
+    CHECK(all[0].silent);
+    CHECK(all[0].problem == errc::participant_down);
+  }
+}
+
+TEST_CASE("a question that reaches a replica as it ends is an error that says "
+          "so, not one of CAF's own") {
+  std::promise<void> may_end;
+  asked_members some;
+  some.members.push_back(caf::actor_cast<replica_actor>(
+      some.system.spawn<ending_member>(may_end.get_future().share())));
+  auto first = some.begin();
+  auto second = some.begin();
+  may_end.set_value();
   for (auto* x : {&first, &second}) {
     auto all = some.end(std::move(*x));
     CHECK(all[0].silent);

@@ -114,7 +114,7 @@ private:
     auto weak = this->weak_from_this();
     auto on_error = [&self, weak, i](caf::error& x) {
       if (auto it = weak.lock())
-        it->fail(self, i, std::move(x));
+        it->refuse(self, i, std::move(x));
     };
     if constexpr (std::is_same_v<Result, acknowledged>)
       make_(&self, members_[i], i)
@@ -138,6 +138,13 @@ private:
     if (!settled_[i])
       result_[i].value = std::move(x);
     close(self, i);
+  }
+
+  void refuse(asker& self, std::size_t i, caf::error x) {
+    // CAF's answer for one that has ended meanwhile.
+    if (x == caf::sec::request_receiver_down)
+      return miss(self, i, is_gone(x));
+    fail(self, i, std::move(x));
   }
 
   void fail(asker& self, std::size_t i, caf::error x) {
