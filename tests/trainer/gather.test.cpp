@@ -172,6 +172,32 @@ TEST_CASE("a question whose time is over leaves the next one its own time") {
   CHECK(patient.all.wait_for(0s) == std::future_status::timeout);
 }
 
+TEST_CASE("a question ends by its time for this process alone, and one that "
+          "another process has sent is none") {
+  asked_members some;
+  some.add();
+  some.add(false);
+  auto open = some.begin();
+  // As CAF 0.17 reads what it cannot read.
+  compat::anon_send(some.one, ask_atom_v, errand_slot{});
+  // Whoever sends it, it is nobody of this process.
+  compat::anon_send(some.one, expire_atom_v, open.number);
+  CHECK(some.begin().first.wait_for(1min) == std::future_status::ready);
+  CHECK(open.all.wait_for(0s) == std::future_status::timeout);
+  expire(some.one, open.number);
+  CHECK(some.end(std::move(open))[1].problem == errc::deadline_exceeded);
+}
+
+TEST_CASE("after an error the others have as long as they were given") {
+  asked_members some;
+  some.add();
+  some.add(false);
+  caf::anon_send_exit(some.members[0], caf::exit_reason::kill);
+  auto all = some.begin({0s, 1h, std::nullopt}).all.get();
+  CHECK(all[0].problem == errc::participant_down);
+  CHECK(all[1].problem == errc::deadline_exceeded);
+}
+
 TEST_CASE("nobody waits for an asker that has ended") {
   asked_members some;
   some.add(false);

@@ -53,6 +53,9 @@ void asker::forget(const errand& x) {
 
 void asker::start(errand_slot& x) {
   auto it = std::move(x.it);
+  // Empty: CAF 0.17 has read it from another process.
+  if (!it)
+    return;
   errands_.emplace(it->number, it);
   it->start(*this);
 }

@@ -90,15 +90,14 @@ public:
   void on_down(asker& self, const caf::actor_addr& who,
                const caf::error& why) override {
     for (std::size_t i = 0; i < members_.size(); ++i)
-      if (members_[i].address() == who && !settled_[i])
+      if (members_[i].address() == who)
         miss(self, i, is_gone(why));
   }
 
   void expire(asker& self) override {
     for (std::size_t i = 0; i < members_.size(); ++i)
-      if (!settled_[i])
-        miss(self, i,
-             make_error(errc::deadline_exceeded, "did not answer in time"));
+      miss(self, i,
+           make_error(errc::deadline_exceeded, "did not answer in time"));
   }
 
 private:
@@ -134,36 +133,41 @@ private:
               on_error);
   }
 
+  // The first that is heard of a member counts.
+
   void settle(asker& self, std::size_t i, Result x) {
-    if (!settled_[i])
-      result_[i].value = std::move(x);
+    if (settled_[i])
+      return;
+    result_[i].value = std::move(x);
     close(self, i);
   }
 
   void refuse(asker& self, std::size_t i, caf::error x) {
     // CAF's answer for one that has ended meanwhile.
     if (x == caf::sec::request_receiver_down)
-      return miss(self, i, is_gone(x));
+      miss(self, i, is_gone(x));
+    else
+      fail(self, i, std::move(x));
+  }
+
+  void miss(asker& self, std::size_t i, caf::error x) {
+    if (settled_[i])
+      return;
+    result_[i].silent = true;
     fail(self, i, std::move(x));
   }
 
   void fail(asker& self, std::size_t i, caf::error x) {
-    if (!settled_[i])
-      result_[i].problem = std::move(x);
+    if (settled_[i])
+      return;
+    result_[i].problem = std::move(x);
     close(self, i);
     if (!failed_ && open_ > 0)
       self.expire_after(after_error_, *this);
     failed_ = true;
   }
 
-  void miss(asker& self, std::size_t i, caf::error x) {
-    result_[i].silent = true;
-    fail(self, i, std::move(x));
-  }
-
   void close(asker& self, std::size_t i) {
-    if (settled_[i])
-      return;
     settled_[i] = true;
     if (!std::exchange(answered_, true))
       first_.set_value();
