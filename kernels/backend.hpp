@@ -113,6 +113,9 @@ void backward_input_eval(const execution& run, const const_tensor_view& dy,
 void add_arrays(const execution& run, std::span<const void* const> parts,
                 std::int64_t elements, dtype type, void* out);
 
+void round_array(const execution& run, const double* from,
+                 std::int64_t elements, float* out);
+
 void clear_clamped(const execution& run, const void* inv_std, double eps,
                    std::int64_t channels, dtype type, void* sum_dy_xmu);
 
@@ -186,6 +189,9 @@ void backward_input_eval(const execution& run, const const_tensor_view& dy,
 
 void add_arrays(const execution& run, std::span<const void* const> parts,
                 std::int64_t elements, dtype type, void* out);
+
+void round_array(const execution& run, const double* from,
+                 std::int64_t elements, float* out);
 
 void clear_clamped(const execution& run, const void* inv_std, double eps,
                    std::int64_t channels, dtype type, void* sum_dy_xmu);

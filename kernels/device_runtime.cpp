@@ -71,6 +71,11 @@ void device_runtime::add_arrays(const execution& run,
   syncnorm::add_arrays(run, parts, elements, type, out);
 }
 
+void device_runtime::round_array(const execution& run, const double* from,
+                                 std::int64_t elements, float* out) {
+  syncnorm::round_array(run, from, elements, out);
+}
+
 void device_runtime::clear_clamped(const execution& run, const void* inv_std,
                                    double eps, std::int64_t channels,
                                    dtype type, void* sum_dy_xmu) {

@@ -44,6 +44,23 @@ void add_arrays(const execution& run, std::span<const void* const> parts,
     cuda::add_arrays(run, parts, elements, type, out);
 }
 
+void round_array(const execution& run, const double* from,
+                 std::int64_t elements, float* out) {
+  call_check check{"round_array", run};
+  if (elements < 1)
+    check.fail(errc::invalid_argument, "elements", "1 or more",
+               std::to_string(elements));
+  check.array("from", from, dtype::float64);
+  check.array("out", out, dtype::float32);
+  auto size = std::size_t(elements);
+  check.apart({{"out", out, size * sizeof(float)}},
+              {{"from", from, size * sizeof(double)}});
+  if (on_cpu(run))
+    cpu::round_array(run, from, elements, out);
+  else if constexpr (has_cuda)
+    cuda::round_array(run, from, elements, out);
+}
+
 void clear_clamped(const execution& run, const void* inv_std, double eps,
                    std::int64_t channels, dtype type, void* sum_dy_xmu) {
   call_check check{"clear_clamped", run};

@@ -123,6 +123,15 @@ void add_arrays(const execution& run, std::span<const void* const> parts,
 void clear_clamped(const execution& run, const void* inv_std, double eps,
                    std::int64_t channels, dtype type, void* sum_dy_xmu);
 
+/// Sets `out` to `from` in float32, each element rounded to nearest: statistics
+/// that were merged in float64, for the kernels of tensors of narrower types.
+///
+/// @param from, out  `elements` elements each, on the device of the execution;
+///                   they do not overlap.
+/// @throws error as `add_arrays`.
+void round_array(const execution& run, const double* from,
+                 std::int64_t elements, float* out);
+
 /// The sums over all replicas, as `backward_reduce` sets them and a collective
 /// adds them.
 struct total_sums {

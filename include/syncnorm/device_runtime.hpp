@@ -133,6 +133,10 @@ public:
                           std::span<const void* const> parts,
                           std::int64_t elements, dtype type, void* out);
 
+  /// As `syncnorm::round_array`, on the device.
+  virtual void round_array(const execution& run, const double* from,
+                           std::int64_t elements, float* out);
+
   /// As `syncnorm::clear_clamped`, on the device.
   virtual void clear_clamped(const execution& run, const void* inv_std,
                              double eps, std::int64_t channels, dtype type,

@@ -67,6 +67,12 @@ void add_arrays(const execution&, std::span<const void* const> parts,
     add_all(parts, elements, static_cast<float*>(out));
 }
 
+void round_array(const execution&, const double* from, std::int64_t elements,
+                 float* out) {
+  std::transform(from, from + elements, out,
+                 [](double x) { return static_cast<float>(x); });
+}
+
 void clear_clamped(const execution&, const void* inv_std, double eps,
                    std::int64_t channels, dtype type, void* sum_dy_xmu) {
   if (type == dtype::float64)

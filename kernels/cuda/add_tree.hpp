@@ -1,8 +1,8 @@
 #pragma once
 
-// What one thread does of `add_arrays` and `clear_clamped`, and how their
-// arguments become tasks of kernels; `run(task)` then launches it, or, in a
-// test, does it on the host.
+// What one thread does of `add_arrays`, `round_array` and `clear_clamped`, and
+// how their arguments become tasks of kernels; `run(task)` then launches it,
+// or, in a test, does it on the host.
 
 #include "kernels/cuda/merge_tree.hpp"
 #include "kernels/no_part.hpp"
@@ -65,6 +65,17 @@ struct add_parts_task {
     while (height > 0)
       total = stack[--height] + total;
     out[element] = onto ? out[element] + total : total;
+  }
+};
+
+/// The arrays of `round_array`.
+struct round_task {
+  const double* from = nullptr;
+  std::int64_t elements = 0;
+  float* out = nullptr;
+
+  SYNCNORM_HOST_DEVICE void run(std::int64_t element) const {
+    out[element] = float(from[element]);
   }
 };
 

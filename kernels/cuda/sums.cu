@@ -39,6 +39,13 @@ void add_arrays(const execution& run, array_list parts, std::int64_t elements,
     with_adds<float>(parts, elements, out, launcher);
 }
 
+void round_array(const execution& run, const double* from,
+                 std::int64_t elements, float* out) {
+  device_scope scope{run, "round_array"};
+  run_array_task launcher{scope, "round_array_kernel"};
+  launcher(round_task{from, elements, out});
+}
+
 void clear_clamped(const execution& run, const void* inv_std, double eps,
                    std::int64_t channels, dtype type, void* sum_dy_xmu) {
   device_scope scope{run, "clear_clamped"};

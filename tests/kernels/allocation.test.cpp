@@ -107,6 +107,10 @@ TEST_CASE("no operation on the CPU allocates") {
     batch_norm_backward(a.run, a.dy, a.x, a.parameters, a.mask, a.sums, a.y,
                         a.residual_grad, a.scratch);
   });
+  none("round_array", [&] {
+    round_array(a.run, static_cast<const double*>(a.scratch.data), a.count,
+                static_cast<float*>(a.second));
+  });
   none("clear_clamped", [&] {
     clear_clamped(a.run, a.in, a.eps, a.count, dtype::float32, a.second);
   });

@@ -35,6 +35,8 @@ public:
                                 void* inv_std, const running_view& running) = 0;
   virtual void add_arrays(std::span<const void* const> parts,
                           std::int64_t elements, dtype type, void* out) = 0;
+  virtual void round_array(const double* from, std::int64_t elements,
+                           float* out) = 0;
   virtual void clear_clamped(const void* inv_std, double eps,
                              std::int64_t channels, dtype type,
                              void* sum_dy_xmu) = 0;

@@ -190,6 +190,10 @@ public:
     else
       cuda::with_adds<float>(parts, elements, out, emulate_arrays{});
   }
+  void round_array(const double* from, std::int64_t elements,
+                   float* out) override {
+    emulate_arrays{}(cuda::round_task{from, elements, out});
+  }
   void clear_clamped(const void* inv_std, double eps, std::int64_t channels,
                      dtype type, void* sum_dy_xmu) override {
     if (type == dtype::float64)

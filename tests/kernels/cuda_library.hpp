@@ -38,6 +38,10 @@ public:
                   dtype type, void* out) override {
     syncnorm::add_arrays(run_, parts, elements, type, out);
   }
+  void round_array(const double* from, std::int64_t elements,
+                   float* out) override {
+    syncnorm::round_array(run_, from, elements, out);
+  }
   void clear_clamped(const void* inv_std, double eps, std::int64_t channels,
                      dtype type, void* sum_dy_xmu) override {
     syncnorm::clear_clamped(run_, inv_std, eps, channels, type, sum_dy_xmu);

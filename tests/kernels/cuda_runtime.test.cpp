@@ -80,6 +80,10 @@ TEST_CASE("every operation refuses a device that is not there") {
     std::vector<const void*> parts{sums};
     add_arrays(run, parts, 2, dtype::float32, sums + 2);
   });
+  refuses("round_array", [&] {
+    const double wide[2] = {};
+    round_array(run, wide, 2, sums);
+  });
   refuses("clear_clamped",
           [&] { clear_clamped(run, sums, 1e-5, 2, dtype::float32, sums + 2); });
   refuses("backward_input_eval", [&] {

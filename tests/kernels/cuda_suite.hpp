@@ -217,6 +217,11 @@ TEST_CASE("the sum of nothing is 0, and nothing changes no sign") {
       check_add_nothing(backend_under_test(), type, parts);
 }
 
+TEST_CASE("round_array rounds each element to the nearest float32") {
+  check_round(backend_under_test(), 0);
+  check_round(backend_under_test(), 1000);
+}
+
 TEST_CASE("clear_clamped clears the channels whose variance was clamped, and "
           "no other") {
   for (auto type : {dtype::float32, dtype::float64})

@@ -1,6 +1,6 @@
 #pragma once
 
-// Checks of `add_arrays` and `clear_clamped`, for any backend.
+// Checks of `add_arrays`, `round_array` and `clear_clamped`, for any backend.
 
 #include "tests/kernels/cuda_placements.hpp"
 
@@ -60,6 +60,29 @@ inline void check_add_nothing(backend& ops, dtype type, std::size_t count) {
   ops.add_arrays(parts, 2, type, out.data());
   for (auto sum : out.read())
     CHECK((sum == 0 && std::signbit(sum)));
+}
+
+/// Halfway goes to even, beyond float32's range to infinity; and `more` values
+/// by chance.
+inline void check_round(backend& ops, std::size_t more) {
+  std::vector<double> values{1 + 0x1p-24, 1 + 3 * 0x1p-24, -1e300,
+                             NAN,         0x1p-149 * 0.75, 1 + 0x1.8p-24};
+  std::vector<double> expected{1,   1 + 0x1p-22, -double(INFINITY),
+                               NAN, 0x1p-149,    1 + 0x1p-23};
+  for (std::size_t i = 0; i < more; ++i) {
+    values.push_back(noise(1, i));
+    expected.push_back(static_cast<float>(values.back()));
+  }
+  auto size = values.size();
+  placed_array from{ops, dtype::float64, values};
+  placed_array out{ops, dtype::float32, std::vector<double>(size + 1, 7)};
+  ops.round_array(static_cast<const double*>(from.data()), std::int64_t(size),
+                  static_cast<float*>(out.data()));
+  auto found = out.read();
+  CHECK(found[size] == 7);
+  for (std::size_t i = 0; i < size; ++i)
+    CHECK((found[i] == expected[i]
+           || (std::isnan(found[i]) && std::isnan(expected[i]))));
 }
 
 /// Channels below, at and above the limit, and one of NaN.

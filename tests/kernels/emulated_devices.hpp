@@ -303,6 +303,14 @@ public:
     });
   }
 
+  void round_array(const execution& at, const double* from,
+                   std::int64_t elements, float* out) override {
+    run("round_array", at, [=, this] {
+      check("round_array", at.where, {from, out});
+      syncnorm::round_array({}, from, elements, out);
+    });
+  }
+
   void clear_clamped(const execution& at, const void* inv_std, double eps,
                      std::int64_t channels, dtype type,
                      void* sum_dy_xmu) override {

@@ -76,15 +76,20 @@ const operation add_op{"add_arrays", [](arguments& a) {
                          add_arrays(a.run, parts, a.moments.channels,
                                     a.moments.type, a.first);
                        }};
+const operation round_op{
+    "round_array", [](arguments& a) {
+      round_array(a.run, static_cast<const double*>(a.scratch.data),
+                  a.moments.channels, static_cast<float*>(a.first));
+    }};
 const operation clear_op{"clear_clamped", [](arguments& a) {
                            clear_clamped(a.run, a.in, a.eps, a.moments.channels,
                                          a.moments.type, a.first);
                          }};
 
 const operation all_operations[] = {
-    batch_moments_op,  merge_op,    finalize_op, normalize_op,
-    normalize_eval_op, reduce_op,   input_op,    input_eval_op,
-    forward_op,        backward_op, add_op,      clear_op};
+    batch_moments_op, merge_op, finalize_op,   normalize_op, normalize_eval_op,
+    reduce_op,        input_op, input_eval_op, forward_op,   backward_op,
+    add_op,           round_op, clear_op};
 
 /// Breaks the arguments and expects the operation to refuse them.
 template <class Break>
@@ -583,6 +588,23 @@ TEST_CASE("add_arrays and clear_clamped refuse arrays that do not do") {
           [](auto& a) { a.in = nullptr; });
   refuses(clear_op, errc::invalid_argument, "sum_dy_xmu",
           [](auto& a) { a.first = moved(a.first, 2); });
+}
+
+TEST_CASE("round_array refuses arrays that do not do") {
+  refuses(round_op, errc::invalid_argument, "elements",
+          [](auto& a) { a.moments.channels = 0; });
+  refuses(round_op, errc::invalid_argument, "from",
+          [](auto& a) { a.scratch.data = nullptr; });
+  refuses(round_op, errc::invalid_argument, "from",
+          [](auto& a) { a.scratch.data = moved(a.scratch.data, 4); });
+  refuses(round_op, errc::invalid_argument, "out",
+          [](auto& a) { a.first = nullptr; });
+  refuses(round_op, errc::invalid_argument, "out",
+          [](auto& a) { a.first = moved(a.first, 2); });
+  // The last element that is read, and the first that is written.
+  refuses(round_op, errc::invalid_argument, "out", [](auto& a) {
+    a.first = moved(a.scratch.data, 8 * arguments::count - 4);
+  });
 }
 
 TEST_CASE("evaluation refuses statistics and epsilons that do not do") {
