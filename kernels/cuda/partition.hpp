@@ -134,6 +134,13 @@ struct reduce_plan {
   return width == 1 ? 8 : 4;
 }
 
+/// Of the loads behind the last full round, those that are under way at the
+/// same time: without vectors all of them. By vectors they are three at most,
+/// and would cost registers that other blocks need.
+[[nodiscard]] SYNCNORM_HOST_DEVICE constexpr int loads_behind(int width) {
+  return width == 1 ? loads_in_flight(width) - 1 : 1;
+}
+
 /// Rounds of loads of one thread at most: what it merges one after the other in
 /// the type of calculation, few enough to keep the rounding small. A larger
 /// tensor is cut into more runs.

@@ -56,15 +56,16 @@ struct plane_task {
   SYNCNORM_HOST_DEVICE counted<Reduction>
   share(std::int64_t channel, std::int64_t split, int thread) const {
     constexpr int flight = loads_in_flight(Reduction::width);
-    auto constants = reduction.open(channel);
+    auto known = reduction.open(channel);
     counted<Reduction> mine;
     auto unit = split * plan.chunk + thread;
     auto end = split * plan.chunk + plan.units_of(split);
     for (; unit + (flight - 1) * block_threads < end;
          unit += flight * block_threads)
-      add<flight>(mine, constants, channel, unit);
-    for (; unit < end; unit += block_threads)
-      add<1>(mine, constants, channel, unit);
+      add_round<flight>(mine, known, channel, unit);
+    constexpr int rest = loads_behind(Reduction::width);
+    for (; unit < end; unit += rest * block_threads)
+      add_rest<rest>(mine, known, channel, unit, end);
     return mine;
   }
 
@@ -78,22 +79,49 @@ struct plane_task {
   }
 
 private:
+  using constants = typename Reduction::constants;
+  using fetched = typename Reduction::fetched;
+
+  /// A full round of loads, of which all are under way before one is used.
   template <int Loads>
-  SYNCNORM_HOST_DEVICE void add(counted<Reduction>& mine,
-                                const typename Reduction::constants& constants,
-                                std::int64_t channel, std::int64_t unit) const {
-    constexpr int width = Reduction::width;
-    typename Reduction::fetched in[Loads];
+  SYNCNORM_HOST_DEVICE void
+  add_round(counted<Reduction>& mine, const constants& known,
+            std::int64_t channel, std::int64_t unit) const {
+    fetched in[Loads];
     SYNCNORM_UNROLL
     for (int i = 0; i < Loads; ++i)
       in[i] = fetch(channel, unit + i * block_threads);
+    add<Loads>(mine, known, in);
+  }
+
+  /// Up to `Most` loads behind the last full round, likewise.
+  template <int Most>
+  SYNCNORM_HOST_DEVICE void
+  add_rest(counted<Reduction>& mine, const constants& known,
+           std::int64_t channel, std::int64_t unit, std::int64_t end) const {
+    fetched in[Most][1];
+    SYNCNORM_UNROLL
+    for (int i = 0; i < Most; ++i)
+      if (unit + i * block_threads < end)
+        in[i][0] = fetch(channel, unit + i * block_threads);
+    SYNCNORM_UNROLL
+    for (int i = 0; i < Most; ++i)
+      if (unit + i * block_threads < end)
+        add<1>(mine, known, in[i]);
+  }
+
+  template <int Loads>
+  SYNCNORM_HOST_DEVICE static void add(counted<Reduction>& mine,
+                                       const constants& known,
+                                       const fetched (&in)[Loads]) {
+    constexpr int width = Reduction::width;
     typename Reduction::template values<Loads * width> values;
     SYNCNORM_UNROLL
     for (int i = 0; i < Loads * width; ++i)
-      Reduction::put(values, i, in[i / width], i % width, constants);
+      Reduction::put(values, i, in[i / width], i % width, known);
     auto weights = math::weights_of_merge<typename Reduction::real>(
         mine.count, Loads * width);
-    Reduction::add(mine.state, weights, values, constants);
+    Reduction::add(mine.state, weights, values, known);
     mine.count += Loads * width;
   }
 

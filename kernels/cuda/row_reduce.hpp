@@ -66,9 +66,10 @@ struct row_task {
       auto row = split * plan.chunk + row_in_tile;
       auto end = split * plan.chunk + plan.units_of(split);
       for (; row + (flight - 1) * step < end; row += flight * step)
-        add<flight>(states, count, known, column, row);
-      for (; row < end; row += step)
-        add<1>(states, count, known, column, row);
+        add_round<flight>(states, count, known, column, row);
+      constexpr int rest = loads_behind(width);
+      for (; row < end; row += rest * step)
+        add_rest<rest>(states, count, known, column, row, end);
     }
     board.counts[thread] = count;
     SYNCNORM_UNROLL
@@ -131,14 +132,42 @@ private:
     return (tile * plan.tile_width + thread % plan.tile_width) * width;
   }
 
+  using fetched = typename Reduction::fetched;
+
+  /// A full round of loads, of which all are under way before one is used.
   template <int Loads>
-  SYNCNORM_HOST_DEVICE void add(state (&states)[width], std::int64_t& count,
-                                const constants (&known)[width],
-                                std::int64_t column, std::int64_t row) const {
-    typename Reduction::fetched in[Loads];
+  SYNCNORM_HOST_DEVICE void
+  add_round(state (&states)[width], std::int64_t& count,
+            const constants (&known)[width], std::int64_t column,
+            std::int64_t row) const {
+    fetched in[Loads];
     SYNCNORM_UNROLL
     for (int i = 0; i < Loads; ++i)
       in[i] = fetch(column, row + i * plan.tile_height);
+    add<Loads>(states, count, known, in);
+  }
+
+  /// Up to `Most` loads behind the last full round, likewise.
+  template <int Most>
+  SYNCNORM_HOST_DEVICE void
+  add_rest(state (&states)[width], std::int64_t& count,
+           const constants (&known)[width], std::int64_t column,
+           std::int64_t row, std::int64_t end) const {
+    fetched in[Most][1];
+    SYNCNORM_UNROLL
+    for (int i = 0; i < Most; ++i)
+      if (row + i * plan.tile_height < end)
+        in[i][0] = fetch(column, row + i * plan.tile_height);
+    SYNCNORM_UNROLL
+    for (int i = 0; i < Most; ++i)
+      if (row + i * plan.tile_height < end)
+        add<1>(states, count, known, in[i]);
+  }
+
+  template <int Loads>
+  SYNCNORM_HOST_DEVICE static void
+  add(state (&states)[width], std::int64_t& count,
+      const constants (&known)[width], const fetched (&in)[Loads]) {
     auto weights =
         math::weights_of_merge<typename Reduction::real>(count, Loads);
     SYNCNORM_UNROLL
