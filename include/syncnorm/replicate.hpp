@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <iterator>
 #include <span>
 #include <string>
 #include <string_view>
@@ -152,7 +153,37 @@ struct module_traits {
   }
 };
 
+/// As what a tree is walked whose root is known as a `Module`: as one of that
+/// type, unless this is specialized for types whose sub-modules are known by a
+/// base of theirs. `module_traits` is taken of `type`.
+template <class Module>
+struct module_base {
+  /// `Module` or a base of it.
+  using type = Module;
+};
+
 namespace detail {
+
+/// The address of what `owner` points to, null if that is nothing.
+template <class Owner>
+auto pointer_to(const Owner& owner) {
+  // One of libtorch's module holders, which hands on its own const otherwise.
+  if constexpr (requires { owner.ptr().get(); })
+    return owner ? owner.ptr().get() : nullptr;
+  else
+    return owner ? &*owner : nullptr;
+}
+
+/// The addresses of what the elements of `owners` point to.
+template <class Owners>
+auto pointers_to(const Owners& owners) {
+  using root = std::remove_pointer_t<decltype(pointer_to(*owners.begin()))>;
+  std::vector<typename module_base<root>::type*> result;
+  result.reserve(std::distance(owners.begin(), owners.end()));
+  for (const auto& owner : owners)
+    result.push_back(pointer_to(owner));
+  return result;
+}
 
 template <class Module>
 void execute_callbacks(std::span<Module* const> copies) {
@@ -224,11 +255,12 @@ void execute_replication_callbacks(const Copies& copies) {
 /// @throws error `invalid_argument` if `root` or a sub-module is null.
 template <class Module, class F>
 void for_each_module(Module* root, F f) {
+  using base = typename module_base<Module>::type;
   if (root == nullptr)
     detail::throw_null("for_each_module", "the root");
-  std::array trees{detail::list_tree<Module, module_traits<Module>>(
-      "for_each_module", *root)};
-  for (auto* module : detail::modules_of<Module>(trees))
+  std::array trees{
+      detail::list_tree<base, module_traits<base>>("for_each_module", *root)};
+  for (auto* module : detail::modules_of<base>(trees))
     f(*module);
 }
 
@@ -256,10 +288,10 @@ template <class Module>
 void fail_replica(Module* copy, const std::string& why) {
   if (copy == nullptr)
     detail::throw_null("fail_replica", "the copy");
-  std::span<Module* const> roots{&copy, 1};
-  detail::call_on_trees("fail_replica", roots, [&why](Module* m) {
-    module_traits<Module>::fail(*m, why);
-  });
+  auto roots = detail::pointers_to(std::array{copy});
+  detail::call_on_trees(
+      "fail_replica", detail::view_of(roots),
+      [&why]<class Base>(Base* m) { module_traits<Base>::fail(*m, why); });
 }
 
 } // namespace syncnorm

@@ -374,6 +374,37 @@ TEST_CASE("give_up and fail_replica tell the other copies, and the modules of "
   }
 }
 
+TEST_CASE("pointers to one's own modules and module holders are walked as "
+          "libtorch's") {
+  actors env;
+  auto copies = attentive_copies(env.system, 2);
+  desynchronize(copies);
+  std::vector<SynchronizedBatchNorm2d> holders(2, nullptr);
+  for (auto& holder : holders)
+    holder = SynchronizedBatchNorm2d(2);
+  {
+    replication_scope scope{env.system};
+    execute_replication_callbacks(copies);
+    execute_replication_callbacks(holders);
+  }
+  auto x = batches(2);
+  rethrow_first(on_threads(2, [&](std::size_t r) {
+    copies[r]->norm->forward(x[r]);
+    holders[r]->forward(x[r]);
+  }));
+  CHECK(copies[0]->norm->messages_sent() == 1);
+  CHECK(holders[0]->messages_sent() == 1);
+  fail_replica(copies[1].get(), "out of data");
+  CHECK(copies[1]->told == "out of data");
+  auto modules = 0;
+  for_each_module(copies[0].get(), [&](torch::nn::Module&) { ++modules; });
+  CHECK(modules == 2);
+  release_replicas(copies);
+  release_replicas(holders);
+  CHECK_FALSE(copies[0]->norm->is_attached());
+  CHECK_FALSE(holders[0]->is_attached());
+}
+
 TEST_CASE("desynchronize releases copies of any static type, and none of them "
           "if one is null") {
   actors env;

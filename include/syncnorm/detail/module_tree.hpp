@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <exception>
-#include <iterator>
 #include <span>
 #include <string>
 #include <string_view>
@@ -140,17 +139,6 @@ Target* cast_to([[maybe_unused]] Module& m) {
     return dynamic_cast<Target*>(&m);
   else
     return nullptr;
-}
-
-/// The addresses of what the elements of `owners` point to.
-template <class Owners>
-auto pointers_to(const Owners& owners) {
-  using module = std::remove_reference_t<decltype(**owners.begin())>;
-  std::vector<module*> result;
-  result.reserve(std::distance(owners.begin(), owners.end()));
-  for (const auto& owner : owners)
-    result.push_back(owner ? &*owner : nullptr);
-  return result;
 }
 
 template <class Module>

@@ -4,6 +4,7 @@
 
 #include <torch/nn/module.h>
 
+#include <concepts>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -14,7 +15,7 @@ namespace syncnorm {
 /// How `execute_replication_callbacks`, `release_replicas` and `fail_replica`
 /// walk libtorch's modules: children are those that are registered; modules
 /// with a callback derive from `replicable`. They take pointers to
-/// `torch::nn::Module`: convert pointers to types of your own before the call.
+/// `torch::nn::Module`, to types of your own, and module holders.
 template <>
 struct module_traits<torch::nn::Module> {
   /// The type's name, for error texts.
@@ -51,6 +52,13 @@ struct module_traits<torch::nn::Module> {
     if (auto* listener = dynamic_cast<replicable*>(&m))
       listener->on_data_parallel_failure(why);
   }
+};
+
+/// Your own modules are walked as libtorch's, which is what their children are.
+template <std::derived_from<torch::nn::Module> Module>
+struct module_base<Module> {
+  /// What all modules are.
+  using type = torch::nn::Module;
 };
 
 } // namespace syncnorm
