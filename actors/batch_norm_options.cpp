@@ -52,12 +52,6 @@ void batch_norm_options::validate() const {
   if (online && !track_running_stats)
     refuse(*this, "online: expected running statistics to go with it, got "
                   "track_running_stats = false");
-  if (online && where.type != device_type::cpu)
-    throw error{errc::device_unavailable,
-                fmt::format("batch_norm_options of layer {}: where: expected a "
-                            "CPU device, as online statistics are kept in host "
-                            "memory, got {}",
-                            name, to_string(where))};
   if (!stream)
     return require_available(where);
   if (stream.where() != where)

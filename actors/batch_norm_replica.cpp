@@ -98,7 +98,9 @@ statistics_update batch_norm_replica::make_update() const {
   result.cumulative = !options_.momentum;
   if (!training_ || !options_.track_running_stats)
     return result;
+  result.online = options_.online;
   result.num_batches_tracked = num_batches_tracked_;
+  result.num_elements_tracked = num_elements_tracked_;
   if (device_) {
     result.running = device_->array(detail::device_share::running);
     return result;
@@ -106,10 +108,8 @@ statistics_update batch_norm_replica::make_update() const {
   std::vector<double> running;
   running.reserve(2 * channels());
   running_mean_.append_to(running);
-  (options_.online ? running_m2_ : running_var_).append_to(running);
-  result.online = options_.online;
+  spread().append_to(running);
   result.running = double_array{std::move(running)};
-  result.num_elements_tracked = num_elements_tracked_;
   return result;
 }
 
@@ -117,15 +117,14 @@ void batch_norm_replica::take_over(const batch_norm_reply& reply) {
   if (!options_.track_running_stats || reply.running.size() == 0)
     return;
   num_batches_tracked_ = reply.num_batches_tracked;
-  if (device_)
-    return device_->take_over(reply.running);
-  auto running = reply.running.view();
-  auto& spread = options_.online ? running_m2_ : running_var_;
-  running_mean_.assign(running.first(channels()));
-  spread.assign(running.last(channels()));
   if (options_.online)
     num_elements_tracked_ =
         reply.more.empty() ? reply.count : reply.more.back();
+  if (device_)
+    return device_->take_over(reply.running);
+  auto running = reply.running.view();
+  running_mean_.assign(running.first(channels()));
+  spread().assign(running.last(channels()));
 }
 
 // -- forward ------------------------------------------------------------------
@@ -215,10 +214,14 @@ batch_norm_tape batch_norm_replica::end_forward(const batch_norm_reply& reply,
   return tape;
 }
 
+batch_norm_tape::source batch_norm_replica::source_of_round() const noexcept {
+  return options_.online ? batch_norm_tape::source::running
+                         : batch_norm_tape::source::all_replicas;
+}
+
 void batch_norm_replica::write_tape(batch_norm_tape& tape, std::int64_t count,
                                     std::span<const double> values) const {
-  tape.source_ = options_.online ? batch_norm_tape::source::running
-                                 : batch_norm_tape::source::all_replicas;
+  tape.source_ = source_of_round();
   tape.count_ = count;
   tape.on_device_ = {};
   for (auto* x : {&tape.mean_, &tape.inv_std_})
@@ -239,7 +242,7 @@ void batch_norm_replica::accept(const batch_norm_reply& reply,
   require_reply(reply, tapes.size());
   auto size = 2 * channels();
   if (device_) {
-    tapes[0].source_ = batch_norm_tape::source::all_replicas;
+    tapes[0].source_ = source_of_round();
     tapes[0].count_ = reply.count;
     tapes[0].on_device_ = device_->receive(reply.values);
   }

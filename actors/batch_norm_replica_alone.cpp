@@ -28,26 +28,27 @@ batch_norm_tape batch_norm_replica::running_tape() {
   batch_norm_tape tape;
   tape.source_ = batch_norm_tape::source::running;
   if (device_) {
-    tape.on_device_ = device_->running_tape();
+    tape.on_device_ =
+        device_->running_tape(options_.online ? num_elements_tracked_ : 1);
     return tape;
   }
   auto mean = running_mean_.widened();
-  auto spread = (options_.online ? running_m2_ : running_var_).widened();
+  auto inv_std = spread().widened();
   // One element's M2 is its variance.
   std::int64_t count = 1;
   if (num_elements_tracked_ != 0)
     count = num_elements_tracked_;
   else if (options_.online)
-    std::ranges::fill(spread, 1.0);
+    std::ranges::fill(inv_std, 1.0);
   finalize_moments({},
-                   {count, mean.data(), spread.data(), options_.channels,
+                   {count, mean.data(), inv_std.data(), options_.channels,
                     dtype::float64, device{}},
-                   {options_.eps, options_.mode, 0}, mean.data(), spread.data(),
-                   {});
+                   {options_.eps, options_.mode, 0}, mean.data(),
+                   inv_std.data(), {});
   tape.mean_ = {options_.type, channels()};
   tape.inv_std_ = {options_.type, channels()};
   tape.mean_.assign(mean);
-  tape.inv_std_.assign(spread);
+  tape.inv_std_.assign(inv_std);
   return tape;
 }
 

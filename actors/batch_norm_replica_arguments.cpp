@@ -130,7 +130,7 @@ bool batch_norm_replica::is_readable(const batch_norm_tape& tape) const {
 void batch_norm_replica::require_statistics(const char* call, const char* what,
                                             const channel_payload& values,
                                             std::size_t size) const {
-  auto type = statistics_type(options_.type);
+  auto type = options_.online ? dtype::float64 : statistics_type(options_.type);
   auto readable =
       !values.on_device() || (device_ && values.array().type() == type);
   if (values.size() == size && readable)

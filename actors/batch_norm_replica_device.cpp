@@ -69,6 +69,7 @@ batch_norm_replica::find_on_device(const std::string& name) const {
       entry{"bias", bias_, {device_share::bias, 0}},
       entry{"running_mean", running_mean_, {device_share::running, 0}},
       entry{"running_var", running_var_, {device_share::running, channels()}},
+      entry{"running_m2", running_m2_, {device_share::running, channels()}},
       entry{
           "weight.grad", weight_gradient_, {device_share::weight_gradient, 0}},
       entry{"bias.grad", bias_gradient_, {device_share::bias_gradient, 0}}};
@@ -78,12 +79,26 @@ batch_norm_replica::find_on_device(const std::string& name) const {
   return std::nullopt;
 }
 
+std::int64_t batch_norm_replica::*
+batch_norm_replica::find_counter(const std::string& name) const noexcept {
+  if (name == "num_batches_tracked" && options_.track_running_stats)
+    return &batch_norm_replica::num_batches_tracked_;
+  if (name == "num_elements_tracked" && options_.online)
+    return &batch_norm_replica::num_elements_tracked_;
+  return nullptr;
+}
+
+std::optional<std::int64_t>
+batch_norm_replica::read_counter(const std::string& name) const {
+  auto counter = find_counter(name);
+  return counter != nullptr ? std::optional{this->*counter} : std::nullopt;
+}
+
 void batch_norm_replica::bring_to_device() {
   if (!device_ || !std::exchange(host_is_newer_, false))
     return;
   auto running = running_mean_.widened();
-  auto var = running_var_.widened();
-  running.insert(running.end(), var.begin(), var.end());
+  spread().append_to(running);
   device_->write(device_share::weight, weight_.widened());
   device_->write(device_share::bias, bias_.widened());
   device_->write(device_share::running, running);
@@ -103,7 +118,7 @@ void batch_norm_replica::bring_to_host() {
   bias_.assign(copy.read(device_share::bias));
   auto running = copy.read(device_share::running);
   running_mean_.assign(std::span{running}.first(running_mean_.size()));
-  running_var_.assign(std::span{running}.last(running_var_.size()));
+  spread().assign(std::span{running}.last(spread().size()));
   auto assign_gradient = [&](channel_array& to, device_share::slot from) {
     auto values = copy.read(from);
     values.resize(to.size());
@@ -153,9 +168,9 @@ batch_norm_replica::end_read(const std::string& name,
 std::optional<std::size_t>
 batch_norm_replica::write_on_device(const std::string& name,
                                     std::span<const double> values) {
-  if (name == "num_batches_tracked" && options_.track_running_stats) {
+  if (auto counter = find_counter(name)) {
     if (values.size() == 1)
-      num_batches_tracked_ = static_cast<std::int64_t>(values[0]);
+      this->*counter = static_cast<std::int64_t>(values[0]);
     return 1;
   }
   auto place = find_on_device(name);

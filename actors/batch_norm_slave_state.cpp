@@ -96,8 +96,8 @@ batch_norm_slave::read_from_device(const std::string& name) {
   } catch (const error& x) {
     return to_caf_error(x);
   }
-  if (name == "num_batches_tracked" && replica_->options().track_running_stats)
-    return double_array{static_cast<double>(replica_->num_batches_tracked())};
+  if (auto counter = replica_->read_counter(name))
+    return double_array{static_cast<double>(*counter)};
   return no_such_array(name);
 }
 
@@ -105,7 +105,7 @@ caf::result<void>
 batch_norm_slave::write_to_device(const std::string& name,
                                   const double_array& values) {
   try {
-    if (name == "num_batches_tracked"
+    if (replica_->read_counter(name)
         && !std::ranges::all_of(values, is_counter))
       return no_counter(name, values);
     auto size = replica_->write_on_device(name, values.view());

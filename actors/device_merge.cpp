@@ -67,6 +67,48 @@ device_array copy_of(const device_array& x, const device_stream& stream) {
   return result;
 }
 
+/// The statistics of a forward round's batch in `out`, mean and inv_std, and in
+/// `running`, if it has elements, what was learned.
+void finish_batch(const batch_norm_message& total, device_array& out,
+                  device_array& running, batch_norm_reply& reply,
+                  const device_stream& stream) {
+  auto half = static_cast<std::size_t>(total.channels);
+  auto in = total.values.array().on_device_of(stream).read_on(stream);
+  reply.count = total.count;
+  stream.runtime().finalize_moments(
+      stream.run(),
+      {total.count, in.data(), in.at(half), total.channels, out.type(),
+       stream.where()},
+      finalize_options_of(total.update, reply.num_batches_tracked), out.data(),
+      out.at(half), {running.data(), running.at(half)});
+}
+
+/// As `finish_batch`, with the moments of all batches before, in `running`, as
+/// one part more: what `merge_round` does in host memory.
+void finish_online(const batch_norm_message& total, device_array& out,
+                   device_array& running, batch_norm_reply& reply,
+                   const device_stream& stream) {
+  auto half = static_cast<std::size_t>(total.channels);
+  const auto& update = total.update;
+  moments_view seen{update.num_elements_tracked,
+                    running.data(),
+                    running.at(half),
+                    total.channels,
+                    running.type(),
+                    stream.where()};
+  if (total.count != 0) {
+    auto in = total.values.array().on_device_of(stream).read_on(stream);
+    std::array<const_moments_view, 2> parts{
+        seen, const_moments_view{total.count, in.data(), in.at(half),
+                                 total.channels, out.type(), stream.where()}};
+    stream.runtime().merge_moments(stream.run(), parts, seen);
+  }
+  reply.count = seen.count;
+  stream.runtime().finalize_moments(stream.run(), seen,
+                                    {.eps = update.eps, .mode = update.mode},
+                                    out.data(), out.at(half), {});
+}
+
 /// The values of all messages in one array, along the tree over their
 /// positions.
 device_array merge_row(std::span<const message> messages,
@@ -136,24 +178,19 @@ batch_norm_reply finish_on_device(const batch_norm_message& total,
                                   const device_stream& on) {
   const auto& stream = on ? on : total.values.array().stream();
   batch_norm_reply reply;
-  reply.count = total.count;
   if (total.mode == round_mode::backward) {
+    reply.count = total.count;
     reply.values = total.values;
     return reply;
   }
   auto half = static_cast<std::size_t>(total.channels);
-  auto in = total.values.array().on_device_of(stream).read_on(stream);
   device_array out{stream, total.values.array().type(), 2 * half};
   device_array running;
   if (total.update.running.size() != 0)
     running = copy_of(total.update.running.array(), stream);
   reply.num_batches_tracked = batches_after(total.update, total.count);
-  stream.runtime().finalize_moments(
-      stream.run(),
-      {total.count, in.data(), in.at(half), total.channels, out.type(),
-       stream.where()},
-      finalize_options_of(total.update, reply.num_batches_tracked), out.data(),
-      out.at(half), {running.data(), running.at(half)});
+  auto finish = total.update.online ? finish_online : finish_batch;
+  finish(total, out, running, reply, stream);
   if (running.size() != 0) {
     running.publish();
     reply.running = std::move(running);

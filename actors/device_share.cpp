@@ -1,6 +1,8 @@
 #include "syncnorm/detail/device_share.hpp"
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 namespace syncnorm::detail {
 
@@ -29,20 +31,22 @@ device_share::device_share(const batch_norm_options& options,
                            device_stream stream)
     : stream_{std::move(stream)},
       type_{statistics_type(options.type)},
+      moments_type_{options.online ? dtype::float64 : type_},
       channels_{options.channels},
       eps_{options.eps},
       mode_{options.mode},
       has_gradients_{options.affine && !options.frozen} {}
 
 void device_share::write(slot which, std::span<const double> values) {
-  arrays_[which] =
-      values.empty() ? device_array{} : uploads_.upload(stream_, type_, values);
+  arrays_[which] = values.empty()
+                       ? device_array{}
+                       : uploads_.upload(stream_, type_of(which), values);
 }
 
 void device_share::write_part(slot which, std::size_t first,
                               std::span<const double> values) {
-  auto part = uploads_.upload(stream_, type_, values);
-  auto result = make(arrays_[which].size());
+  auto part = uploads_.upload(stream_, type_of(which), values);
+  device_array result{stream_, type_of(which), arrays_[which].size()};
   auto before = arrays_[which].read_on(stream_);
   const auto& where = stream_.where();
   runtime().copy(stream_.run(), result.data(), where, before.data(), where,
@@ -65,9 +69,9 @@ workspace device_share::scratch(std::size_t bytes) {
 device_array device_share::moments(const const_tensor_view& x,
                                    std::int64_t& count) {
   auto half = static_cast<std::size_t>(channels_);
-  auto result = make(2 * half);
+  device_array result{stream_, moments_type_, 2 * half};
   moments_view out{0,         result.data(), result.at(half),
-                   channels_, type_,         stream_.where()};
+                   channels_, moments_type_, stream_.where()};
   auto bytes = runtime().batch_moments_workspace(x.layout());
   runtime().batch_moments(stream_.run(), x, out, scratch(bytes));
   result.publish();
@@ -77,21 +81,40 @@ device_array device_share::moments(const const_tensor_view& x,
 
 device_array device_share::receive(const channel_payload& values) {
   if (values.on_device())
-    return values.array().on_device_of(stream_);
+    return rounded(values.array().on_device_of(stream_));
   return uploads_.upload(stream_, type_, values.view());
 }
 
-device_array device_share::running_tape() {
-  auto half = static_cast<std::size_t>(channels_);
-  auto result = make(2 * half);
-  auto from = arrays_[running].read_on(stream_);
-  // One element's M2 is its variance.
-  runtime().finalize_moments(
-      stream_.run(),
-      {1, from.data(), from.at(half), channels_, type_, stream_.where()},
-      {eps_, mode_, 0}, result.data(), result.at(half), {});
+device_array device_share::rounded(const device_array& x) const {
+  if (x.type() == type_)
+    return x;
+  auto result = make(x.size());
+  auto from = x.read_on(stream_);
+  runtime().round_array(stream_.run(), static_cast<const double*>(from.data()),
+                        static_cast<std::int64_t>(x.size()),
+                        static_cast<float*>(result.data()));
   result.publish();
   return result;
+}
+
+device_array device_share::running_tape(std::int64_t count) {
+  auto half = static_cast<std::size_t>(channels_);
+  auto seen = arrays_[running];
+  if (count == 0) {
+    std::vector<double> unseen(2 * half, 0);
+    std::fill_n(unseen.begin() + std::ptrdiff_t(half), half, 1.0);
+    seen = uploads_.upload(stream_, moments_type_, unseen);
+    count = 1;
+  }
+  device_array result{stream_, moments_type_, 2 * half};
+  auto from = seen.read_on(stream_);
+  runtime().finalize_moments(stream_.run(),
+                             {count, from.data(), from.at(half), channels_,
+                              moments_type_, stream_.where()},
+                             {eps_, mode_, 0}, result.data(), result.at(half),
+                             {});
+  result.publish();
+  return rounded(result);
 }
 
 void device_share::normalize(const const_tensor_view& x,
@@ -101,7 +124,10 @@ void device_share::normalize(const const_tensor_view& x,
 }
 
 void device_share::take_over(const channel_payload& values) {
-  arrays_[running] = receive(values);
+  arrays_[running] =
+      values.on_device()
+          ? values.array().on_device_of(stream_)
+          : uploads_.upload(stream_, moments_type_, values.view());
 }
 
 // -- backward -----------------------------------------------------------------

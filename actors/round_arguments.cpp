@@ -36,6 +36,19 @@ std::string options_text(const statistics_update& x) {
                      x.cumulative ? "none" : momentum, x.online);
 }
 
+/// Online statistics are of float64, whatever the tensors' type.
+void require_known_type(const round_message& x, dtype type) {
+  const auto& m = x.message;
+  if (m.update.online && type != dtype::float64)
+    refuse(errc::dtype_mismatch, x,
+           fmt::format("online statistics of {} on a device, expected float64",
+                       to_string(type)));
+  if (!m.update.online && type != statistics_type(m.type))
+    refuse(errc::dtype_mismatch, x,
+           fmt::format("statistics of {} on a device for a {} tensor",
+                       to_string(type), to_string(m.type)));
+}
+
 } // namespace
 
 void require_known(const round_message& x) {
@@ -53,11 +66,8 @@ void require_known(const round_message& x) {
     if (count_of(m, i) < 0)
       refuse(errc::malformed_message, x,
              fmt::format("a count of {} elements", count_of(m, i)));
-  if (m.values.on_device()
-      && m.values.array().type() != statistics_type(m.type))
-    refuse(errc::dtype_mismatch, x,
-           fmt::format("statistics of {} on a device for a {} tensor",
-                       to_string(m.values.array().type()), to_string(m.type)));
+  if (m.values.on_device())
+    require_known_type(x, m.values.array().type());
   if (m.resend)
     return;
   auto expected = 2 * std::size_t(m.channels) * batches_of(m);
@@ -124,8 +134,12 @@ void require_update(std::int64_t owner, const batch_norm_message& total) {
       && total.values.size() != 0)
     refuse(errc::device_mismatch, owner,
            "running statistics and values in memory of different devices");
-  if (update.online && update.running.on_device())
-    refuse(errc::device_mismatch, owner, "online statistics on a device");
+  if (update.running.on_device() && total.values.on_device()
+      && update.running.array().type() != total.values.array().type())
+    refuse(errc::dtype_mismatch, owner,
+           fmt::format("running statistics of {} and values of {}",
+                       to_string(update.running.array().type()),
+                       to_string(total.values.array().type())));
   if (update.online && update.running.size() != expected)
     refuse(errc::malformed_message, owner,
            fmt::format("{} online statistics, expected {}",

@@ -17,8 +17,9 @@
 // when a replica turns the reply into parameters of its kernels.
 //
 // Replicas of one process that are all on CUDA devices send arrays on their
-// device instead, of the statistics' own type; the master merges them on the
-// owner's device, and the reply lies there. Nobody waits for a device.
+// device instead, of the statistics' own type, online of float64; the master
+// merges them on the owner's device, and the reply lies there. Nobody waits for
+// a device.
 
 namespace syncnorm {
 

@@ -62,9 +62,8 @@ struct batch_norm_options {
   ///         momentum outside [0, 1], a deadline of zero or less or above
   ///         `max_deadline`, a fan-in below 2, or `frozen` or `online` without
   ///         running statistics;
-  ///         `device_unavailable` if `where` does not exist here, or is no CPU
-  ///         device and the layer is `online`; `device_mismatch` if `stream` is
-  ///         of another device.
+  ///         `device_unavailable` if `where` does not exist here;
+  ///         `device_mismatch` if `stream` is of another device.
   void validate() const;
 };
 

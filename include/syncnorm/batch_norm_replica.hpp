@@ -123,10 +123,15 @@ public:
     return num_batches_tracked_;
   }
 
+  /// The counter of `state` of that name, which is in host memory also where
+  /// the arrays are on a CUDA device.
+  /// @returns nothing for a name that is none, or an array's.
+  [[nodiscard]] std::optional<std::int64_t>
+  read_counter(const std::string& name) const;
+
   /// On a CUDA device: enqueues a copy of an array into host memory, by the
   /// names of `state` or `weight.grad` and `bias.grad`. Nothing waits for it.
-  /// @returns nothing for a name that is none, or not on the device, as the
-  ///          number of batches.
+  /// @returns nothing for a name that is none, or a counter's.
   [[nodiscard]] std::optional<detail::host_copy>
   begin_read(const std::string& name);
 
@@ -251,8 +256,17 @@ private:
   /// Memory for a kernel to scribble on.
   [[nodiscard]] workspace scratch(std::size_t bytes);
 
+  /// What stands beside the running mean.
+  [[nodiscard]] channel_array& spread() noexcept {
+    return options_.online ? running_m2_ : running_var_;
+  }
+  [[nodiscard]] const channel_array& spread() const noexcept {
+    return options_.online ? running_m2_ : running_var_;
+  }
+
   [[nodiscard]] statistics_update make_update() const;
   void take_over(const batch_norm_reply& reply);
+  [[nodiscard]] batch_norm_tape::source source_of_round() const noexcept;
   void write_tape(batch_norm_tape& tape, std::int64_t count,
                   std::span<const double> values) const;
   [[nodiscard]] batch_norm_tape running_tape();
@@ -287,6 +301,8 @@ private:
 
   [[nodiscard]] std::optional<device_place>
   find_on_device(const std::string& name) const;
+  [[nodiscard]] std::int64_t batch_norm_replica::*
+  find_counter(const std::string& name) const noexcept;
   void bring_to_device();
   void bring_to_host();
 

@@ -19,3 +19,4 @@ std::vector<syncnorm::device> places() {
 } // namespace
 
 #include "tests/actors/device_cases.hpp"
+#include "tests/actors/device_online_cases.hpp"

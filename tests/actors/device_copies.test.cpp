@@ -25,6 +25,7 @@ std::vector<syncnorm::device> places() {
 } // namespace
 
 #include "tests/actors/device_cases.hpp"
+#include "tests/actors/device_online_cases.hpp"
 
 namespace {
 
@@ -157,6 +158,35 @@ TEST_CASE_FIXTURE(gpu_fixture, "no worker of CAF's waits for a device: slave "
     check_near(placed_tensor::fetch(device_stream::make(devices, gpu(r % 2)),
                                     got.value.view()),
                now.ys[r], 1e-10);
+  }
+}
+
+TEST_CASE_FIXTURE(gpu_fixture, "online, too, passes are enqueued while the "
+                               "devices have not begun") {
+  auto options = online_on_devices(dtype::float32, eps_mode::plus);
+  std::vector<device> where{gpu(0), gpu(1)};
+  std::vector<device_stream> streams{device_stream::make(devices, where[0]),
+                                     device_stream::make(devices, where[1])};
+  auto net = make_layers(system, options, where, streams);
+  device_step now{options, {2, 3}, 1};
+  now.expect({1, 1, 1}, {0, 0, 0});
+  std::vector<placed_tensor> x, y;
+  for (std::size_t r = 0; r < 2; ++r) {
+    x.emplace_back(streams[r], now.xs[r]);
+    y.emplace_back(streams[r], now.xs[r]);
+  }
+  auto waits = devices.waits();
+  devices.hold();
+  // The same batch twice has the statistics that it has once.
+  for (int pass = 0; pass < 2; ++pass)
+    run_all(2, [&](std::size_t r) {
+      std::ignore = net[r]->forward(x[r].view(), y[r].view());
+    });
+  CHECK(devices.waits() == waits);
+  devices.go();
+  for (std::size_t r = 0; r < 2; ++r) {
+    CHECK(net[r]->messages_sent() == 2);
+    check_near(y[r].read(), now.ys[r], 1e-4);
   }
 }
 
@@ -561,15 +591,6 @@ TEST_CASE_FIXTURE(gpu_fixture, "a device that is not there, or does not fit, "
         == std::pair{errc::device_mismatch,
                      std::string{"batch_norm_options of layer bn: stream: "
                                  "expected one of cuda:1, got one of cuda:0"}});
-  options = options_on(0);
-  options.online = true;
-  CHECK(outcome_of([&] {
-          batch_norm_layer{system, options};
-        })
-        == std::pair{errc::device_unavailable,
-                     std::string{"batch_norm_options of layer bn: where: "
-                                 "expected a CPU device, as online statistics "
-                                 "are kept in host memory, got cuda:0"}});
   options = all_options[0];
   options.where = gpu(9999);
   CHECK(outcome_of([&] {
@@ -714,11 +735,21 @@ TEST_CASE_FIXTURE(gpu_fixture, "a message whose arrays on a device do not fit "
         == apart);
   CHECK(refused([&](auto& x) {
           x.values = array_of(dtype::float64, 2);
-          x.update.running = array_of(dtype::float64, 2);
+          x.update.running = array_of(dtype::float32, 2);
+        })
+        == std::pair{errc::dtype_mismatch,
+                     sent
+                         + "running statistics of float32 and values of "
+                           "float64"});
+  CHECK(refused([&](auto& x) {
+          x.type = dtype::float32;
+          x.values = array_of(dtype::float32, 2);
           x.update.online = true;
         })
-        == std::pair{errc::device_mismatch,
-                     sent + "online statistics on a device"});
+        == std::pair{errc::dtype_mismatch,
+                     sent
+                         + "online statistics of float32 on a device, expected "
+                           "float64"});
 }
 
 TEST_CASE_FIXTURE(gpu_fixture, "payloads on a device are equal if they are one "

@@ -20,9 +20,9 @@ namespace syncnorm::detail {
 /// are written once: who holds one, holds its values.
 class device_share {
 public:
-  /// weight, bias, running statistics (means, then variances), and the
-  /// gradients of weight and bias. Those that a layer has not, or whose
-  /// gradients are zero, are no arrays.
+  /// weight, bias, running statistics (means, then variances, online M2 in
+  /// their place), and the gradients of weight and bias. Those that a layer has
+  /// not, or whose gradients are zero, are no arrays.
   enum slot : std::size_t {
     weight,
     bias,
@@ -52,7 +52,7 @@ public:
 
   // -- forward ----------------------------------------------------------------
 
-  /// Means and M2 of x; sets `count`.
+  /// Means and M2 of x, online in float64; sets `count`.
   [[nodiscard]] device_array moments(const const_tensor_view& x,
                                      std::int64_t& count);
 
@@ -60,7 +60,9 @@ public:
   [[nodiscard]] device_array receive(const channel_payload& values);
 
   /// Mean and inverse deviation of evaluation.
-  [[nodiscard]] device_array running_tape();
+  /// @param count elements that running M2 is of, 1 where it is a variance;
+  ///              0: nothing was seen.
+  [[nodiscard]] device_array running_tape(std::int64_t count);
 
   void normalize(const const_tensor_view& x, const device_array& tape,
                  const tensor_view& y);
@@ -93,12 +95,22 @@ private:
     return {stream_, type_, size};
   }
 
+  [[nodiscard]] dtype type_of(slot which) const noexcept {
+    return which == running ? moments_type_ : type_;
+  }
+
+  /// `x` on this device and of the statistics' type.
+  [[nodiscard]] device_array rounded(const device_array& x) const;
+
   [[nodiscard]] workspace scratch(std::size_t bytes);
 
   void add_gradient(slot which, device_array& pending);
 
   device_stream stream_;
+  /// Of the statistics that the kernels take, and of the parameters.
   dtype type_;
+  /// Of moments and running statistics: online float64, as on the CPU.
+  dtype moments_type_;
   std::int64_t channels_;
   double eps_;
   eps_mode mode_;
