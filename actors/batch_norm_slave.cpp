@@ -68,8 +68,10 @@ batch_norm_slave::behavior_type batch_norm_slave::make_behavior() {
 }
 
 void batch_norm_slave::take_part() {
-  if (on_device())
+  if (on_device()) {
     waiter_ = spawn_stream_waiter(system());
+    staging_ = std::make_shared<tensor_staging>();
+  }
   host_only_ = is_distant(role_.master);
   if (role_.copy_id == 0)
     return role_.registered->put(true);
@@ -95,9 +97,11 @@ void batch_norm_slave::on_exit() {
     drop(*x, reason);
   for (auto& [ticket, then] : std::exchange(outstanding_, {}))
     then(reason);
-  // Whoever destroys it waits for the device, which no worker of CAF's may.
-  if (on_device())
+  // Whoever destroys them waits for the device, which no worker of CAF's may.
+  if (on_device()) {
     keep_until_done(replica_);
+    keep_until_done(std::exchange(staging_, nullptr));
+  }
   end_stream_waiter(std::exchange(waiter_, nullptr));
   if (role_.copy_id == 0 && role_.master)
     caf::anon_send_exit(role_.master, caf::exit_reason::user_shutdown);
@@ -204,6 +208,9 @@ batch_norm_message batch_norm_slave::measure(const forward_job& x) {
 void batch_norm_slave::start(const job_ptr& at, forward_job& x) {
   auto alone = !joins_round(x);
   x.trains = replica_->is_training() && !replica_->options().online;
+  if (on_device())
+    for (auto& one : x.xs)
+      x.backs.push_back(bring_here(one));
   std::optional<batch_norm_message> message;
   if (alone)
     require_inputs(x);
@@ -257,7 +264,10 @@ void batch_norm_slave::finish(const job_ptr& at) {
   auto& x = std::get<forward_job>(*at);
   if (!on_device())
     return answer(x);
-  when_done(x.memory, [this, at](const caf::error& reason) {
+  auto keep = x.memory;
+  for (std::size_t i = 0; i < x.ys.size(); ++i)
+    keep = send_back(x.ys[i], x.backs[i], std::move(keep));
+  when_done(std::move(keep), [this, at](const caf::error& reason) {
     auto& mine = std::get<forward_job>(*at);
     if (reason != caf::none)
       deliver(mine, reason);
@@ -275,13 +285,13 @@ void batch_norm_slave::answer(forward_job& x) {
     used_tapes_ = std::move(x.tapes);
   x.xs.clear();
   if (auto* one = std::get_if<0>(&x.promise)) {
-    one->deliver(x.ys[0].share(), ticket);
+    one->deliver(answer_of(x, 0), ticket);
     return;
   }
   shared_tensors ys;
   ys.each.reserve(x.ys.size());
-  for (const auto& y : x.ys)
-    ys.each.push_back(y.share());
+  for (std::size_t i = 0; i < x.ys.size(); ++i)
+    ys.each.push_back(answer_of(x, i));
   std::get<1>(x.promise).deliver(std::move(ys), ticket);
 }
 
@@ -293,6 +303,7 @@ void batch_norm_slave::start(const job_ptr& at, backward_job& x) {
                             "forward pass in training, got {}",
                             replica_->options().name, x.ticket)};
   const auto& pass = i->second;
+  x.back = bring_here(x.dy);
   // Not of dy, which is checked below.
   auto dx = make_output(pass.x.view().layout());
   x.memory = hold({pass.x, x.dy, dx.share()});
@@ -315,13 +326,14 @@ void batch_norm_slave::start(const job_ptr& at, backward_job& x) {
 
 void batch_norm_slave::finish_backward(const job_ptr& at,
                                        const tensor_memory& dx) {
-  when_done(std::get<backward_job>(*at).memory,
-            [at, dx](const caf::error& reason) {
-              auto& x = std::get<backward_job>(*at);
+  auto& x = std::get<backward_job>(*at);
+  when_done(send_back(dx, x.back, x.memory),
+            [this, at, dx](const caf::error& reason) {
+              auto& mine = std::get<backward_job>(*at);
               if (reason != caf::none)
-                x.promise.deliver(reason);
+                mine.promise.deliver(reason);
               else
-                x.promise.deliver(dx.share());
+                mine.promise.deliver(answer_of(dx, mine.back));
             });
 }
 

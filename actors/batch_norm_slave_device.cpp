@@ -20,6 +20,37 @@ void batch_norm_slave::contribute_from_host() {
   });
 }
 
+// -- tensors in host memory ---------------------------------------------------
+
+way_back batch_norm_slave::bring_here(shared_tensor& x) {
+  if (!on_device() || x.view().where().type != device_type::cpu)
+    return {};
+  x = staging_->to_device(replica_->stream(), x);
+  return {.to_host = true};
+}
+
+std::shared_ptr<const void>
+batch_norm_slave::send_back(const tensor_memory& y, way_back& back,
+                            std::shared_ptr<const void> keep) {
+  if (!back.to_host)
+    return keep;
+  staging_->to_host(replica_->stream(), y.view(), pool_, back);
+  return std::make_shared<
+      const std::pair<std::shared_ptr<const void>, pinned_memory>>(
+      std::move(keep), back.copy);
+}
+
+shared_tensor batch_norm_slave::answer_of(const tensor_memory& y,
+                                          way_back& back) {
+  return back.to_host ? staging_->arrived(back) : y.share();
+}
+
+shared_tensor batch_norm_slave::answer_of(forward_job& x, std::size_t i) {
+  return on_device() ? answer_of(x.ys[i], x.backs[i]) : x.ys[i].share();
+}
+
+// -- the end of the stream's work ---------------------------------------------
+
 std::shared_ptr<const void>
 batch_norm_slave::hold(std::vector<shared_tensor> tensors) const {
   if (!on_device())

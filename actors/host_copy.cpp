@@ -94,15 +94,13 @@ upload_memory::slot& upload_memory::take(const device_stream& stream,
 device_array upload_memory::upload(const device_stream& stream, dtype type,
                                    std::span<const double> values) {
   device_array result{stream, type, values.size()};
-  auto& from = take(stream, result.bytes());
-  if (type == dtype::float64)
-    std::ranges::copy(values, static_cast<double*>(from.memory.data()));
-  else
-    std::ranges::transform(values, static_cast<float*>(from.memory.data()),
-                           [](double x) { return static_cast<float>(x); });
-  stream.runtime().copy(stream.run(), result.data(), stream.where(),
-                        from.memory.data(), {}, result.bytes());
-  from.read = stream.record();
+  send(stream, result.data(), result.bytes(), [&](void* memory) {
+    if (type == dtype::float64)
+      std::ranges::copy(values, static_cast<double*>(memory));
+    else
+      std::ranges::transform(values, static_cast<float*>(memory),
+                             [](double x) { return static_cast<float>(x); });
+  });
   result.publish();
   return result;
 }

@@ -94,7 +94,8 @@ using sync_master_actor = detail::typed_actor<
 using batch_norm_slave_actor = detail::typed_actor<
     /// From whoever feeds the layer, once a batch: x. Answered with y, and a
     /// ticket for the backward pass; it is 0, and nothing is kept, in
-    /// evaluation and in online standardization.
+    /// evaluation and in online standardization. A copy on a CUDA device takes
+    /// x from there or from host memory, and answers where x was.
     /// Errors: shape_mismatch, dtype_mismatch, device_mismatch, for which the
     /// other copies, if they take part, get participant_failed. Of the round,
     /// if it is one, as run_slave_atom; master_down if the master's copy was
@@ -111,8 +112,8 @@ using batch_norm_slave_actor = detail::typed_actor<
     caf::result<shared_tensors, std::uint64_t>(forward_atom, shared_tensors),
 
     /// From whoever takes the layer's output: the ticket and dy. Answered with
-    /// dx; the gradients of weight and bias are added to those of earlier
-    /// passes.
+    /// dx, where dy was; the gradients of weight and bias are added to those of
+    /// earlier passes.
     /// Errors: as above; invalid_argument for an unknown or used ticket. The
     /// other copies may already wait in that pass, so they get
     /// participant_failed; not if the ticket is 0 or the layer is frozen or

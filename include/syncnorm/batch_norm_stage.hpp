@@ -20,7 +20,9 @@ namespace syncnorm {
 ///
 /// On a CUDA device a tensor must be written when its message comes, and is
 /// written when its message is answered: the end of the stream's work is a
-/// message to the slave, which meanwhile enqueues the passes that follow.
+/// message to the slave, which meanwhile enqueues the passes that follow. A
+/// tensor in host memory is copied to the device, through pinned memory that is
+/// used again, and its answer back.
 ///
 /// All copies must be asked for the same passes in the same order. A copy may
 /// also be a `batch_norm_layer`, driven by a thread: the master sees no
@@ -38,8 +40,7 @@ public:
   /// @throws error `invalid_argument` while the slave actor has the state.
   [[nodiscard]] batch_norm_stage clone() const;
 
-  /// The same on another device: its tensors must lie there. On a CUDA device
-  /// it has a stream of its own.
+  /// The same on another device. On a CUDA device it has a stream of its own.
   /// @throws error as `clone`; `device_unavailable` or `device_failure`.
   [[nodiscard]] batch_norm_stage clone_to(const device& where) const;
 

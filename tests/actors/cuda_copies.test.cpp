@@ -19,4 +19,5 @@ std::vector<syncnorm::device> places() {
 } // namespace
 
 #include "tests/actors/device_cases.hpp"
+#include "tests/actors/device_host_tensor_cases.hpp"
 #include "tests/actors/device_online_cases.hpp"

@@ -4,6 +4,7 @@
 #include "syncnorm/batch_norm_master.hpp"
 #include "syncnorm/batch_norm_replica.hpp"
 #include "syncnorm/detail/stream_waiter.hpp"
+#include "syncnorm/detail/tensor_staging.hpp"
 #include "syncnorm/future_result.hpp"
 #include "syncnorm/slave_pipe.hpp"
 #include "syncnorm/tensor_pool.hpp"
@@ -68,6 +69,8 @@ private:
     std::optional<batch_norm_message> measured{};
     /// What they become.
     std::vector<tensor_memory> ys{};
+    /// On a device: where each of ys goes.
+    std::vector<way_back> backs{};
     std::vector<batch_norm_tape> tapes{};
   };
 
@@ -82,6 +85,8 @@ private:
     shared_tensor dy;
     caf::typed_response_promise<shared_tensor> promise;
     std::shared_ptr<const void> memory{};
+    /// On a device: where dx goes.
+    way_back back{};
     /// While it waits for the other copies.
     kept pass{};
   };
@@ -116,6 +121,18 @@ private:
   void look_ahead();
   void start_ahead();
   [[nodiscard]] forward_job* next_forward() const;
+
+  /// On a device: brings `x` there, if it is in host memory.
+  [[nodiscard]] way_back bring_here(shared_tensor& x);
+  /// Enqueues the copy of `y` to host memory, if it goes there.
+  /// @param keep what the stream's work needs.
+  /// @returns that, and what the copy needs.
+  [[nodiscard]] std::shared_ptr<const void>
+  send_back(const tensor_memory& y, way_back& back,
+            std::shared_ptr<const void> keep);
+  /// `y`, or what it has become in host memory.
+  [[nodiscard]] shared_tensor answer_of(const tensor_memory& y, way_back& back);
+  [[nodiscard]] shared_tensor answer_of(forward_job& x, std::size_t i);
 
   /// Memory for y or dx.
   [[nodiscard]] tensor_memory make_output(const tensor_layout& layout);
@@ -197,6 +214,7 @@ private:
   /// Values go through host memory.
   bool host_only_ = false;
   pinned_memory pinned_;
+  std::shared_ptr<tensor_staging> staging_;
 };
 
 } // namespace syncnorm::detail

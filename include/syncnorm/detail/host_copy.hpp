@@ -82,6 +82,20 @@ public:
   [[nodiscard]] device_array upload(const device_stream& stream, dtype type,
                                     std::span<const double> values);
 
+  /// Enqueues on `stream` a copy of `bytes` bytes to `to`, which lies on its
+  /// device.
+  /// @param fill writes them to host memory.
+  template <class F>
+  void send(const device_stream& stream, void* to, std::size_t bytes, F fill) {
+    if (bytes == 0)
+      return;
+    auto& from = take(stream, bytes);
+    fill(from.memory.data());
+    stream.runtime().copy(stream.run(), to, stream.where(), from.memory.data(),
+                          {}, bytes);
+    from.read = stream.record();
+  }
+
 private:
   struct slot {
     pinned_memory memory;
