@@ -5,8 +5,10 @@
 
 #include <syncnorm/compat.hpp>
 #include <syncnorm/config.hpp>
+#include <syncnorm/device.hpp>
 #include <syncnorm/error.hpp>
 
+#include <algorithm>
 #include <filesystem>
 #include <sstream>
 #include <stdexcept>
@@ -62,19 +64,28 @@ std::uint64_t expect_positive(const std::string& option, std::int64_t value) {
   return static_cast<std::uint64_t>(value);
 }
 
+/// The devices of this machine, as words of `--devices`.
+std::string known_devices() {
+  std::string result;
+  for (const auto& x : syncnorm::devices())
+    result += (result.empty() ? "" : ", ") + to_string(x);
+  return result;
+}
+
 syncnorm::device to_device(const std::string& word) {
   auto result = syncnorm::device{};
   try {
     result = syncnorm::parse_device(word);
   } catch (const syncnorm::error&) {
-    throw std::invalid_argument{"--devices: expected cpu or cpu:N, with commas "
-                                "between them, got \""
+    throw std::invalid_argument{"--devices: expected cpu, cpu:N or cuda:N, "
+                                "with commas between them, got \""
                                 + word + "\""};
   }
-  if (result.type != syncnorm::device_type::cpu)
-    throw std::invalid_argument{"--devices: expected CPUs, for the records "
-                                "are read into host memory, got "
-                                + word};
+  auto known = syncnorm::devices();
+  if (result.type != syncnorm::device_type::cpu
+      && std::ranges::find(known, result) == known.end())
+    throw std::invalid_argument{"--devices: expected some of those here, "
+                                + known_devices() + ", got " + word};
   return result;
 }
 
@@ -96,7 +107,8 @@ config::config() {
            "file of the statistics: read if it is there, "
            "written at the end")
       .add(mode_, "mode", "training, evaluation or online")
-      .add(devices_, "devices", "a slave actor each, e.g. cpu:0,cpu:1")
+      .add(devices_, "devices",
+           "a slave actor each, e.g. cpu:0,cpu:1 or cuda:0,cuda:1")
       .add(source.batch_size, "batch", "records in a batch, over all slaves")
       .add(in_flight_, "in-flight", "batches on their way at a time")
       .add(repeat_, "repeat", "how many times to read a file of IDX")

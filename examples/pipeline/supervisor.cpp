@@ -36,10 +36,16 @@ void copy_state(syncnorm::batch_norm_replica& from,
 
 /// Normalizes `x` with the statistics that have it already, as the slaves did
 /// whose answers were lost.
-syncnorm::shared_tensor normalize_again(syncnorm::batch_norm_replica replica,
-                                        const syncnorm::shared_tensor& x) {
-  // Online statistics are in the state; those of a batch are made again. The
-  // copy is thrown away with what it learns.
+syncnorm::shared_tensor
+normalize_again(const syncnorm::batch_norm_replica& with,
+                const syncnorm::shared_tensor& x) {
+  // Where x lies. Online statistics are in the state; those of a batch are made
+  // again. The copy is thrown away with what it learns.
+  auto options = with.options();
+  options.where = x.view().where();
+  options.stream = {};
+  syncnorm::batch_norm_replica replica{options};
+  replica.assign_state(with);
   if (replica.options().online)
     replica.train(false);
   syncnorm::tensor_memory y{x.view().layout()};

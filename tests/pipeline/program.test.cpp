@@ -123,7 +123,9 @@ TEST_CASE("options that make no sense are refused, and nothing is written") {
   std::ofstream{state.name} << "no state";
   auto with = input.arguments + "--output=" + scores.name + " ";
   check_refused(with + "--state=" + state.name, "expected a saved state");
-  check_refused(with + "--devices=cuda:0", "--devices: expected CPUs");
+  check_refused(with + "--devices=cuda:99",
+                "--devices: expected some of those here, cpu");
+  check_refused(with + "--devices=cpu,gpu", "got \"gpu\"");
   check_refused(with + "--in-flight=0", "expected 1 or more");
   check_refused(with + "--repeat=2", "--repeat: expected a file of IDX");
   check_refused(with + "--mode=guess", "--mode: expected");
@@ -469,10 +471,11 @@ TEST_CASE("an option that cannot be read is named, with what it takes") {
   check_refused("--input=x.csv --in-flight=0",
                 "pipeline: --in-flight: expected 1 or more, got 0");
   for (const std::string word : {"cpu*4", "cpu:x", ""})
-    check_refused("--input=x.csv '--devices=cpu," + word + ",cpu'",
-                  "pipeline: --devices: expected cpu or cpu:N, with commas "
-                  "between them, got \""
-                      + word + "\"");
+    check_refused(
+        "--input=x.csv '--devices=cpu," + word + ",cpu'",
+        "pipeline: --devices: expected cpu, cpu:N or cuda:N, with commas "
+        "between them, got \""
+            + word + "\"");
 }
 
 TEST_CASE("an argument of any length and with any characters is refused in a "
