@@ -106,7 +106,8 @@ inline void check_backward_reduce(backend& ops, const placement& where,
       dy_there.view(), x_there.view(), parameters,
       masked ? static_cast<const std::uint8_t*>(mask.data()) : nullptr, out);
 
-  std::vector<double> dy_sum(nothing.size()), xmu_sum(nothing.size());
+  // Wider than float64, whose rounding would be the larger one.
+  std::vector<long double> dy_sum(nothing.size()), xmu_sum(nothing.size());
   std::vector<double> dy_size(nothing.size()), xmu_size(nothing.size());
   x.for_each([&](auto n, auto c, auto s) {
     auto kept = !masked || bit_of(bits, x.flat(n, c, s));
@@ -124,14 +125,13 @@ inline void check_backward_reduce(backend& ops, const placement& where,
   auto found_bias = bias_grad.read();
   for (std::size_t c = 0; c < nothing.size(); ++c) {
     auto label = where.text() + " channel " + std::to_string(c);
-    check_near(found_dy[c], dy_sum[c], unit * dy_size[c], label + " sum_dy");
-    check_near(found_xmu[c], xmu_sum[c], unit * xmu_size[c],
-               label + " sum_dy_xmu");
+    auto sum = double(dy_sum[c]), xmu = double(xmu_sum[c]);
+    check_near(found_dy[c], sum, unit * dy_size[c], label + " sum_dy");
+    check_near(found_xmu[c], xmu, unit * xmu_size[c], label + " sum_dy_xmu");
     if (!gradients)
       continue;
-    check_near(found_bias[c], dy_sum[c], unit * dy_size[c],
-               label + " bias_grad");
-    check_near(found_weight[c], xmu_sum[c] * channels.inv_std[c],
+    check_near(found_bias[c], sum, unit * dy_size[c], label + " bias_grad");
+    check_near(found_weight[c], xmu * channels.inv_std[c],
                unit * xmu_size[c] * channels.inv_std[c],
                label + " weight_grad");
   }

@@ -64,17 +64,20 @@ inline double noise(std::uint64_t seed, std::uint64_t index) {
 }
 
 /// Memory of a tensor with `offset` elements in front of it, which spoil its
-/// alignment, and whatever gaps the layout has. All bytes start as `fill`;
-/// 0xff makes NaN of every type.
+/// alignment, whatever gaps the layout has, and some elements behind the last
+/// one. All bytes start as `fill`; 0xff makes NaN of every type.
 class host_tensor {
 public:
+  /// Enough for a whole vector of any type.
+  static constexpr std::int64_t behind = 32;
+
   host_tensor(const tensor_layout& layout, std::int64_t offset, int fill = 0xff)
       : layout_{layout},
         offset_{offset} {
     const auto& shape = layout.shape;
     auto span = (shape.samples - 1) * layout.sample_stride
                 + shape.channels * shape.spatial;
-    auto elements = std::size_t(offset + span);
+    auto elements = std::size_t(offset + span + behind);
     bytes_.assign(elements * size_of(layout.type), std::byte(fill));
   }
 
