@@ -94,6 +94,7 @@ struct training : gradients<T> {
   using typename gradients<T>::cursor;
   using typename gradients<T>::run;
 
+  static constexpr int inputs = 2;
   static constexpr int constants = 4;
 
   channel_parameters parameters;
@@ -131,6 +132,7 @@ struct evaluation : gradients<T> {
   using typename gradients<T>::cursor;
   using typename gradients<T>::run;
 
+  static constexpr int inputs = 1;
   static constexpr int constants = 1;
 
   channel_normalizer channel;

@@ -3,6 +3,7 @@
 //
 // An `Operation` has:
 //   element, real      the type in memory and of calculation
+//   inputs             how many tensors are read
 //   constants          how many constants a channel has
 //   constants_of(c, out)           sets them
 //   cursor             where in the tensors a run of elements starts
@@ -64,10 +65,17 @@ HWY_INLINE void store_as(D d, hn::Vec<D> v, T* p, std::size_t n) {
     store(d, v, p);
 }
 
+// What a line's constants are: `vectors` of elements have constants of their
+// own, and then come those of the first again; if not `lasting`, they are
+// loaded for each vector anew.
+
 /// The constants of one channel for all elements of a line.
 template <class Operation>
 struct plane_constants {
   using real = typename Operation::real;
+
+  static constexpr int vectors = 1;
+  static constexpr bool lasting = true;
 
   plane_constants(const Operation& operation, std::int64_t c) {
     operation.constants_of(c, values);
@@ -87,6 +95,8 @@ template <class Operation>
 struct row_constants {
   using real = typename Operation::real;
 
+  static constexpr int vectors = 1;
+  static constexpr bool lasting = false;
   static constexpr std::int64_t columns = row_tile_bytes / sizeof(real);
 
   row_constants(const Operation& operation, const row_tile& tile) {
@@ -111,6 +121,34 @@ struct row_constants {
   alignas(64) real values[Operation::constants][columns + 64 / sizeof(real)];
 };
 
+/// Vectors that a row, or several together, fill for `narrow_constants`.
+inline constexpr int narrow_vectors = 4;
+
+/// The constants of such rows: they stay in registers from row to row.
+template <class Operation>
+struct narrow_constants {
+  using real = typename Operation::real;
+
+  static constexpr int vectors = narrow_vectors;
+  static constexpr bool lasting = true;
+
+  HWY_INLINE void load(tag<real> d, std::int64_t i,
+                       vec<real> (&k)[Operation::constants]) const {
+    all.load(d, i, k);
+  }
+
+  const row_constants<Operation>& all;
+};
+
+/// Whether there are registers for that, and it pays: where memory is the limit
+/// and two tensors are read, it takes longer.
+template <bool Streamed, class Operation>
+inline constexpr bool
+    has_narrow_rows = HWY_TARGET <= HWY_AVX3
+                      && (!Streamed || Operation::inputs == 1
+                          || sizeof(typename Operation::element)
+                                 < sizeof(typename Operation::real));
+
 /// Does the n elements behind `at`. Memory goes on for `left` elements there,
 /// then at `next`.
 template <bool Streamed, class Operation, class Constants>
@@ -119,34 +157,42 @@ HWY_INLINE void do_line(const Operation& operation,
                         const Constants& constants, std::int64_t left,
                         typename Operation::cursor next) {
   using real = typename Operation::real;
+  using cursor = typename Operation::cursor;
   tag<real> d;
   auto lanes = std::int64_t(hn::Lanes(d));
-  vec<real> k[Operation::constants];
+  constexpr int vectors = Constants::vectors;
+  vec<real> k[vectors][Operation::constants];
+  for (int v = 0; Constants::lasting && v < vectors; ++v)
+    constants.load(d, v * lanes, k[v]);
   typename Operation::run run{operation, at};
   std::int64_t i = 0;
   if constexpr (Streamed) {
     i = elements_to_boundary(operation.output(at), lanes, n);
     if (i > 0) {
-      constants.load(d, 0, k);
-      operation.template apply<access::some>(d, at, 0, std::size_t(i), k, run);
+      constants.load(d, 0, k[0]);
+      operation.template apply<access::some>(d, at, 0, std::size_t(i), k[0],
+                                             run);
     }
   }
   constexpr auto whole = Streamed ? access::streamed : access::whole;
   constexpr auto distance = Streamed ? far_fetch_distance : fetch_distance;
-  auto do_until = [&](std::int64_t end,
-                      typename Operation::cursor ahead) HWY_ATTR {
-    for (; i + lanes <= end; i += lanes) {
-      operation.template fetch<Streamed>(ahead, i, lanes);
-      constants.load(d, i, k);
-      operation.template apply<whole>(d, at, i, std::size_t(lanes), k, run);
-    }
+  auto do_until = [&](std::int64_t end, cursor ahead) HWY_ATTR {
+    for (; i + vectors * lanes <= end; i += vectors * lanes)
+      for (int v = 0; v < vectors; ++v) {
+        auto j = i + v * lanes;
+        operation.template fetch<Streamed>(ahead, j, lanes);
+        if constexpr (!Constants::lasting)
+          constants.load(d, j, k[v]);
+        operation.template apply<whole>(d, at, j, std::size_t(lanes), k[v],
+                                        run);
+      }
   };
   auto offset = distance + (Streamed ? operation.upcoming : 0);
   do_until(std::min(n, left - distance), at + offset);
   do_until(n, next + (offset - left));
   if (i < n) {
-    constants.load(d, i, k);
-    operation.template apply<access::some>(d, at, i, std::size_t(n - i), k,
+    constants.load(d, i, k[0]);
+    operation.template apply<access::some>(d, at, i, std::size_t(n - i), k[0],
                                            run);
   }
   run.finish();
@@ -192,6 +238,28 @@ void do_rows(const Operation& operation, const walk& w, const row_tile& tile,
   }
 }
 
+/// Does rows that are narrow and follow each other without gaps. Returns
+/// whether they do.
+template <bool Streamed, class Operation>
+bool do_narrow_rows(const Operation& operation, const walk& w,
+                    const row_constants<Operation>& constants,
+                    const line_block& rows) {
+  if constexpr (has_narrow_rows<Streamed, Operation>) {
+    auto lanes = std::int64_t(hn::Lanes(tag<typename Operation::real>{}));
+    auto columns = narrow_vectors * lanes;
+    auto n = (rows.end - rows.begin) * w.channels;
+    auto at = operation.line(0, rows.begin);
+    if (w.groups != 1 || !w.dense_rows || columns % w.channels != 0
+        || n % columns != 0
+        || (Streamed && elements_to_boundary(operation.output(at), lanes, n)))
+      return false;
+    do_line<Streamed>(operation, at, n, narrow_constants<Operation>{constants},
+                      n, operation.line(0, rows.next));
+    return true;
+  }
+  return false;
+}
+
 /// How many lines of `length` elements a block has, a multiple of `fold`; what
 /// goes past the caches is one block.
 template <bool Streamed, class Operation>
@@ -221,7 +289,8 @@ void do_all_rows(const Operation& operation, const walk& w, std::int64_t first,
     row_constants<Operation> constants{operation, tile};
     auto size = block_size<Streamed, Operation>(w, w.channels, tile.fold);
     for_blocks_from_end(first, last, size, [&](const line_block& rows) {
-      do_rows<Streamed>(operation, w, tile, constants, rows);
+      if (!do_narrow_rows<Streamed>(operation, w, constants, rows))
+        do_rows<Streamed>(operation, w, tile, constants, rows);
     });
   }
 }

@@ -86,6 +86,8 @@ struct plain : normalize_operation<T> {
   using typename base::cursor;
   using typename base::real;
 
+  static constexpr int inputs = 1;
+
   struct run {
     run(const plain&, const cursor&) {}
     void finish() {}
@@ -106,6 +108,8 @@ struct fused : normalize_operation<T> {
   using base = normalize_operation<T>;
   using typename base::cursor;
   using typename base::real;
+
+  static constexpr int inputs = 2;
 
   struct run {
     run(const fused& operation, const cursor& at)
