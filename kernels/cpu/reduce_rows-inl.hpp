@@ -63,11 +63,11 @@ inline constexpr bool has_tiles = HWY_TARGET <= HWY_AVX3;
 inline constexpr std::int64_t narrow_columns = 4 * reduce_columns;
 
 /// Adds rows, `fold` of them as one, to the sums of the columns of the tile at
-/// `first`, which stay in registers.
+/// `first`, which stay in registers. A CPU that is held up by nothing else
+/// fetches such rows by itself, and is slowed down if it is asked to.
 template <class Reduction>
 void add_tile(const Reduction& r, const row_range& rows, std::int64_t fold,
-              std::int64_t first, std::int64_t fetch,
-              const slab_memory& memory) {
+              std::int64_t first, const slab_memory& memory) {
   using real = typename Reduction::real;
   tag<real> d;
   auto lanes = std::int64_t(hn::Lanes(d));
@@ -84,7 +84,6 @@ void add_tile(const Reduction& r, const row_range& rows, std::int64_t fold,
   }
   for (auto i = rows.first; i < rows.last; i += fold) {
     auto at = r.row(rows.group, i);
-    r.fetch(at, first + fetch, tile_vectors * lanes);
     for (std::int64_t k = 0; k < tile_vectors; ++k)
       r.template add<true>(d, at, first + k * lanes, std::size_t(lanes),
                            pivot[k], s[k], q[k]);
@@ -104,7 +103,7 @@ void add_narrow_rows(const Reduction& r, const row_range& rows,
     using real = typename Reduction::real;
     auto tile = tile_vectors * std::int64_t(hn::Lanes(tag<real>{}));
     for (; first + tile <= last; first += tile)
-      add_tile(r, rows, fold, first, fetch, memory);
+      add_tile(r, rows, fold, first, memory);
     if (first == last)
       return;
   }
