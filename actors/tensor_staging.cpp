@@ -20,6 +20,9 @@ void pack(const const_tensor_view& x, void* to) {
   auto sample = static_cast<std::size_t>(channels * spatial) * width;
   auto stride = static_cast<std::size_t>(x.sample_stride()) * width;
   const auto* from = static_cast<const std::byte*>(x.data());
+  // As a rule there are none, and samples are short.
+  if (stride == sample)
+    return void(std::memcpy(to, from, bytes_of(x)));
   for (std::size_t n = 0; n < static_cast<std::size_t>(samples); ++n)
     std::memcpy(static_cast<std::byte*>(to) + n * sample, from + n * stride,
                 sample);
