@@ -16,7 +16,8 @@ HWY_BEFORE_NAMESPACE();
 namespace syncnorm::cpu::HWY_NAMESPACE {
 
 /// The tensors of both operations. In evaluation x is not read: it is dy.
-template <class T>
+/// @tparam Fused  there may be a mask, or a residual's gradient.
+template <class T, bool Fused>
 struct gradients {
   struct cursor {
     const T* dy;
@@ -76,23 +77,25 @@ struct gradients {
   HWY_INLINE hn::Vec<D> masked(D d, const cursor& at, std::int64_t i,
                                std::size_t n) const {
     auto v = load_as<Access>(d, at.dy + i, n);
-    if (mask != nullptr)
-      v = hn::IfThenElseZero(load_bits(d, mask, at.bit + i, n), v);
-    if (at.residual_grad != nullptr) {
-      constexpr auto plain =
-          Access == access::some ? access::some : access::whole;
-      store_as<plain>(d, v, at.residual_grad + i, n);
+    if constexpr (Fused) {
+      if (mask != nullptr)
+        v = hn::IfThenElseZero(load_bits(d, mask, at.bit + i, n), v);
+      if (at.residual_grad != nullptr) {
+        constexpr auto plain =
+            Access == access::some ? access::some : access::whole;
+        store_as<plain>(d, v, at.residual_grad + i, n);
+      }
     }
     return v;
   }
 };
 
-template <class T>
-struct training : gradients<T> {
+template <class T, bool Fused>
+struct training : gradients<T, Fused> {
   using element = T;
   using real = compute_t<T>;
-  using typename gradients<T>::cursor;
-  using typename gradients<T>::run;
+  using typename gradients<T, Fused>::cursor;
+  using typename gradients<T, Fused>::run;
 
   static constexpr int inputs = 2;
   static constexpr int constants = 4;
@@ -125,12 +128,12 @@ struct training : gradients<T> {
   }
 };
 
-template <class T>
-struct evaluation : gradients<T> {
+template <class T, bool Fused>
+struct evaluation : gradients<T, Fused> {
   using element = T;
   using real = compute_t<T>;
-  using typename gradients<T>::cursor;
-  using typename gradients<T>::run;
+  using typename gradients<T, Fused>::cursor;
+  using typename gradients<T, Fused>::run;
 
   static constexpr int inputs = 1;
   static constexpr int constants = 1;
@@ -156,8 +159,8 @@ struct evaluation : gradients<T> {
 };
 
 /// @param call  its parameters and sums are not read.
-template <class T>
-gradients<T> gradients_of(const backward_input_call& call) {
+template <class T, bool Fused>
+gradients<T, Fused> gradients_of(const backward_input_call& call) {
   const auto& [dy, x, parameters, sums, mask, dx, residual_grad] = call;
   auto w = walk_of(dy.layout(), gapless(dy.layout()) && gapless(x.layout())
                                     && gapless(dx.layout()));

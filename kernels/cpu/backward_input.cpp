@@ -13,10 +13,21 @@ namespace syncnorm::cpu::HWY_NAMESPACE {
 
 namespace {
 
+bool is_fused(const backward_input_call& call) {
+  return call.mask != nullptr || call.residual_grad != nullptr;
+}
+
 void backward_input(const execution& run, const backward_input_call& call) {
-  auto calculate = [&]<class T>(T) {
-    training<T> operation{gradients_of<T>(call), call.parameters, call.sums};
+  auto calculate_as = [&]<class T, bool Fused>() {
+    training<T, Fused> operation{gradients_of<T, Fused>(call), call.parameters,
+                                 call.sums};
     do_elements(run, operation, operation.w, is_streamed(call), 1);
+  };
+  auto calculate = [&]<class T>(T) {
+    if (is_fused(call))
+      calculate_as.template operator()<T, true>();
+    else
+      calculate_as.template operator()<T, false>();
   };
   switch (call.dy.type()) {
   case dtype::float32:
@@ -35,9 +46,15 @@ void backward_input_eval(const execution& run, const const_tensor_view& dy,
                          const std::uint8_t* mask, const tensor_view& dx,
                          void* residual_grad) {
   backward_input_call call{dy, dy, {}, {}, mask, dx, residual_grad};
-  auto calculate = [&]<class T>(T) {
-    evaluation<T> operation{gradients_of<T>(call), channel};
+  auto calculate_as = [&]<class T, bool Fused>() {
+    evaluation<T, Fused> operation{gradients_of<T, Fused>(call), channel};
     do_elements(run, operation, operation.w, is_streamed(call), 1);
+  };
+  auto calculate = [&]<class T>(T) {
+    if (is_fused(call))
+      calculate_as.template operator()<T, true>();
+    else
+      calculate_as.template operator()<T, false>();
   };
   switch (dy.type()) {
   case dtype::float32:

@@ -155,8 +155,8 @@ void sums_of(const execution& run, const const_tensor_view& dy,
         static_cast<const real*>(parameters.mean)};
     if (beside == nullptr)
       return reduce(run, reduction, w, plan, layout, scratch.data);
-    training<T> operation{gradients_of<T>(*beside), beside->parameters,
-                          beside->sums};
+    training<T, true> operation{gradients_of<T, true>(*beside),
+                                beside->parameters, beside->sums};
     reduce_beside(reduction, operation, w, plan, layout, scratch.data);
   };
   if (x.empty())

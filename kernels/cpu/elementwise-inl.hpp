@@ -98,6 +98,7 @@ struct row_constants {
   static constexpr int vectors = 1;
   static constexpr bool lasting = false;
   static constexpr std::int64_t columns = row_tile_bytes / sizeof(real);
+  static constexpr std::int64_t vector_columns = 64 / sizeof(real);
 
   row_constants(const Operation& operation, const row_tile& tile) {
     for (std::int64_t i = 0; i < tile.channels; ++i) {
@@ -106,8 +107,10 @@ struct row_constants {
       for (int j = 0; j < Operation::constants; ++j)
         values[j][i] = one[j];
     }
+    // So many that a vector may begin at any of the tile's columns.
+    auto end = tile.fold * tile.channels + vector_columns;
     for (auto& row : values)
-      for (std::int64_t i = tile.channels; i < tile.fold * tile.channels; ++i)
+      for (auto i = tile.channels; i < end; ++i)
         row[i] = row[i - tile.channels];
   }
 
@@ -117,8 +120,7 @@ struct row_constants {
       k[j] = hn::LoadU(d, values[j] + i);
   }
 
-  // A vector may reach past the last column.
-  alignas(64) real values[Operation::constants][columns + 64 / sizeof(real)];
+  alignas(64) real values[Operation::constants][columns + vector_columns];
 };
 
 /// Vectors that a row, or several together, fill for `narrow_constants`.
@@ -216,6 +218,7 @@ void do_planes(const Operation& operation, const walk& w,
   }
 }
 
+/// Does rows one by one: of some channels, or with gaps between them.
 template <bool Streamed, class Operation>
 void do_rows(const Operation& operation, const walk& w, const row_tile& tile,
              const row_constants<Operation>& constants,
@@ -227,13 +230,79 @@ void do_rows(const Operation& operation, const walk& w, const row_tile& tile,
   for (auto i = rows.begin; i < rows.end;) {
     auto g = i / w.inner;
     auto end = std::min((g + 1) * w.inner, rows.end);
-    for (; i < end; i += tile.fold) {
-      auto count = std::min(tile.fold, end - i);
-      auto n = count * tile.channels;
+    for (; i < end; ++i) {
       auto row = i - g * w.inner;
-      auto ahead = i + count < rows.end ? line(g, row + count) : next;
-      do_line<Streamed>(operation, line(g, row), n, constants, n, ahead);
+      auto ahead = i + 1 < rows.end ? line(g, row + 1) : next;
+      do_line<Streamed>(operation, line(g, row), tile.channels, constants,
+                        tile.channels, ahead);
     }
+  }
+}
+
+/// Does n elements of rows that follow each other without gaps, as one line:
+/// vectors reach from row to row. The constants come again after `period`
+/// elements, and memory goes on at `next`.
+template <bool Streamed, class Operation>
+HWY_INLINE void
+do_dense_line(const Operation& operation, typename Operation::cursor at,
+              std::int64_t n, const row_constants<Operation>& constants,
+              std::int64_t period, typename Operation::cursor next) {
+  using cursor = typename Operation::cursor;
+  tag<typename Operation::real> d;
+  auto lanes = std::int64_t(hn::Lanes(d));
+  vec<typename Operation::real> k[Operation::constants];
+  typename Operation::run run{operation, at};
+  auto do_some = [&](auto first, auto count, auto column) HWY_ATTR {
+    constants.load(d, column, k);
+    operation.template apply<access::some>(d, at, first, std::size_t(count), k,
+                                           run);
+  };
+  std::int64_t i = 0;
+  if constexpr (Streamed) {
+    i = elements_to_boundary(operation.output(at), lanes, n);
+    if (i > 0)
+      do_some(0, i, 0);
+  }
+  constexpr auto whole = Streamed ? access::streamed : access::whole;
+  constexpr auto distance = Streamed ? far_fetch_distance : fetch_distance;
+  auto column = i;
+  auto do_until = [&](std::int64_t end, cursor ahead) HWY_ATTR {
+    while (i + lanes <= end) {
+      auto shift = column - i;
+      auto last = std::min(end - lanes, period - 1 - shift);
+      for (; i <= last; i += lanes) {
+        operation.template fetch<Streamed>(ahead, i, lanes);
+        constants.load(d, i + shift, k);
+        operation.template apply<whole>(d, at, i, std::size_t(lanes), k, run);
+      }
+      column = i + shift;
+      if (column >= period)
+        column -= period;
+    }
+  };
+  auto offset = distance + (Streamed ? operation.upcoming : 0);
+  do_until(n - distance, at + offset);
+  do_until(n, next + (offset - n));
+  if (i < n)
+    do_some(i, n - i, column);
+  run.finish();
+}
+
+/// Does rows of all channels that follow each other without gaps. Not inlined:
+/// the loops of `do_rows` and these take registers from each other.
+template <bool Streamed, class Operation>
+HWY_NOINLINE void do_dense_rows(const Operation& operation, const walk& w,
+                                const row_tile& tile,
+                                const row_constants<Operation>& constants,
+                                const line_block& rows) {
+  auto next = operation.line(rows.next / w.inner, rows.next % w.inner);
+  for (auto i = rows.begin; i < rows.end;) {
+    auto g = i / w.inner;
+    auto end = std::min((g + 1) * w.inner, rows.end);
+    auto ahead = end < rows.end ? operation.line(g + 1, 0) : next;
+    do_dense_line<Streamed>(operation, operation.line(g, i - g * w.inner),
+                            (end - i) * w.channels, constants,
+                            tile.fold * w.channels, ahead);
     i = end;
   }
 }
@@ -289,8 +358,11 @@ void do_all_rows(const Operation& operation, const walk& w, std::int64_t first,
     row_constants<Operation> constants{operation, tile};
     auto size = block_size<Streamed, Operation>(w, w.channels, tile.fold);
     for_blocks_from_end(first, last, size, [&](const line_block& rows) {
-      if (!do_narrow_rows<Streamed>(operation, w, constants, rows))
-        do_rows<Streamed>(operation, w, tile, constants, rows);
+      if (do_narrow_rows<Streamed>(operation, w, constants, rows))
+        return;
+      if (w.dense_rows && tile.channels == w.channels)
+        return do_dense_rows<Streamed>(operation, w, tile, constants, rows);
+      do_rows<Streamed>(operation, w, tile, constants, rows);
     });
   }
 }
