@@ -57,13 +57,12 @@ struct gradients {
     return at.dx;
   }
 
-  template <bool Streamed>
+  template <fetch_into Inputs, fetch_into Output>
   HWY_INLINE void fetch(const cursor& at, std::int64_t i,
                         std::int64_t n) const {
-    prefetch<Streamed>(at.dy + i, n);
-    prefetch<Streamed>(at.x + i, n);
-    if constexpr (!Streamed)
-      prefetch(at.dx + i, n);
+    prefetch<Inputs>(at.dy + i, n);
+    prefetch<Inputs>(at.x + i, n);
+    prefetch<Output>(at.dx + i, n);
   }
 
   /// Nothing lasts for a line.

@@ -17,7 +17,7 @@ namespace {
 
 /// Sums of dy and dy * (x - mean), dy masked first if `Masked`; the pivot is
 /// the mean.
-template <class T, bool Masked>
+template <class T, bool Masked, class Cpu>
 struct gradient_reduction {
   using real = compute_t<T>;
 
@@ -35,7 +35,8 @@ struct gradient_reduction {
 
   static constexpr bool finds_pivots = false;
 
-  static constexpr std::int64_t ahead = fetch_distance;
+  static constexpr fetching planes = Cpu::gradients;
+  static constexpr fetching rows = Cpu::gradients;
 
   walk w;
   const T* dy;
@@ -69,10 +70,11 @@ struct gradient_reduction {
     add_gradient(gradient, value, pivot, s, q);
   }
 
+  template <fetch_into Where>
   HWY_INLINE void fetch(const cursor& at, std::int64_t i,
                         std::int64_t n) const {
-    prefetch(at.dy + i, n);
-    prefetch(at.x + i, n);
+    prefetch<Where>(at.dy + i, n);
+    prefetch<Where>(at.x + i, n);
   }
 
   [[nodiscard]] real pivot(const slab_memory&, std::int64_t c, std::int64_t,
@@ -144,8 +146,8 @@ void sums_of(const execution& run, const const_tensor_view& dy,
   auto w = walk_of(x.layout(), gapless(x.layout()) && gapless(dy.layout()));
   auto plan = plan_of(w);
   slab_layout layout{x.layout()};
-  auto calculate = [&]<bool Masked>() {
-    gradient_reduction<T, Masked> reduction{
+  auto calculate_as = [&]<bool Masked, class Cpu>() {
+    gradient_reduction<T, Masked, Cpu> reduction{
         w,
         static_cast<const T*>(dy.data()),
         strides_of(w, dy.layout()),
@@ -158,6 +160,11 @@ void sums_of(const execution& run, const const_tensor_view& dy,
     training<T, true> operation{gradients_of<T, true>(*beside),
                                 beside->parameters, beside->sums};
     reduce_beside(reduction, operation, w, plan, layout, scratch.data);
+  };
+  auto calculate = [&]<bool Masked>() {
+    with_fetching([&]<class Cpu>(Cpu) {
+      calculate_as.template operator()<Masked, Cpu>();
+    });
   };
   if (x.empty())
     return write_sums<real>(nullptr, nullptr, w.channels, parameters.inv_std,

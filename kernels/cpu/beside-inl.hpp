@@ -75,7 +75,8 @@ private:
       return;
     auto left = operation_.w.inner - done_;
     auto rest = at_ + done_;
-    do_line<true>(operation_, rest, left, constants_, left, rest);
+    do_line<traffic<any_cpu, true>>(operation_, rest, left, constants_, left,
+                                    rest);
     done_ = operation_.w.inner;
     if (++plane_ < planes())
       begin_plane();
@@ -94,14 +95,15 @@ private:
 template <class Reduction, class Operation>
 struct accompanied : Reduction {
   /// Further: more is done until memory is needed.
-  static constexpr std::int64_t ahead = 2 * fetch_distance;
+  static constexpr fetching planes{Reduction::planes.where,
+                                   2 * Reduction::planes.distance};
 
   piecewise<Operation>* other;
 
-  template <class Cursor>
+  template <fetch_into Where, class Cursor>
   HWY_INLINE void fetch(const Cursor& at, std::int64_t i,
                         std::int64_t n) const {
-    Reduction::fetch(at, i, n);
+    Reduction::template fetch<Where>(at, i, n);
     other->advance(n);
   }
 };

@@ -12,9 +12,8 @@
 //   upcoming           elements from what is read to what is to be fetched for
 //                      the caller meanwhile, if the output goes past the
 //                      caches; 0: nothing else
-//   fetch<Streamed>(at, i, n)      prefetches the elements [i, i + n) behind
-//                      `at`: what is read and, unless it goes past the
-//                      caches, what is written
+//   fetch<Inputs, Output>(at, i, n)      prefetches the elements [i, i + n)
+//                      behind `at`
 //   run                what lasts for one line, made from its cursor, and has
 //                      a `finish()`
 //   apply<Access>(d, at, i, n, k, run)  does the elements [i, i + n) behind
@@ -36,6 +35,24 @@
 HWY_BEFORE_NAMESPACE();
 
 namespace syncnorm::cpu::HWY_NAMESPACE {
+
+/// Whether outputs go past the caches, and how memory is asked for then.
+template <class Cpu, bool Streamed>
+struct traffic {
+  static constexpr bool streamed = Streamed;
+  static constexpr fetching inputs = Streamed ? Cpu::streamed : Cpu::cached;
+  static constexpr fetching pairs = Streamed ? Cpu::streamed_pair : Cpu::cached;
+};
+
+/// Asks for what an operation reads and, unless it goes past the caches, for
+/// what it writes.
+template <class Traffic, fetch_into Where, class Operation>
+HWY_INLINE void fetch_ahead(const Operation& operation,
+                            const typename Operation::cursor& at,
+                            std::int64_t i, std::int64_t n) {
+  constexpr auto output = Traffic::streamed ? fetch_into::nowhere : Where;
+  operation.template fetch<Where, output>(at, i, n);
+}
 
 /// How a run of elements is read and written.
 enum class access {
@@ -143,17 +160,18 @@ struct narrow_constants {
 };
 
 /// Whether there are registers for that, and it pays: where memory is the limit
-/// and two tensors are read, it takes longer.
-template <bool Streamed, class Operation>
+/// and two tensors are read through the second level, it takes longer.
+template <class Traffic, class Operation>
 inline constexpr bool
     has_narrow_rows = HWY_TARGET <= HWY_AVX3
-                      && (!Streamed || Operation::inputs == 1
+                      && (!Traffic::streamed || Operation::inputs == 1
+                          || Traffic::inputs.where != fetch_into::second_level
                           || sizeof(typename Operation::element)
                                  < sizeof(typename Operation::real));
 
 /// Does the n elements behind `at`. Memory goes on for `left` elements there,
 /// then at `next`.
-template <bool Streamed, class Operation, class Constants>
+template <class Traffic, class Operation, class Constants>
 HWY_INLINE void do_line(const Operation& operation,
                         typename Operation::cursor at, std::int64_t n,
                         const Constants& constants, std::int64_t left,
@@ -168,7 +186,7 @@ HWY_INLINE void do_line(const Operation& operation,
     constants.load(d, v * lanes, k[v]);
   typename Operation::run run{operation, at};
   std::int64_t i = 0;
-  if constexpr (Streamed) {
+  if constexpr (Traffic::streamed) {
     i = elements_to_boundary(operation.output(at), lanes, n);
     if (i > 0) {
       constants.load(d, 0, k[0]);
@@ -176,21 +194,21 @@ HWY_INLINE void do_line(const Operation& operation,
                                              run);
     }
   }
-  constexpr auto whole = Streamed ? access::streamed : access::whole;
-  constexpr auto distance = Streamed ? far_fetch_distance : fetch_distance;
+  constexpr auto whole = Traffic::streamed ? access::streamed : access::whole;
+  constexpr auto ask = Traffic::inputs;
   auto do_until = [&](std::int64_t end, cursor ahead) HWY_ATTR {
     for (; i + vectors * lanes <= end; i += vectors * lanes)
       for (int v = 0; v < vectors; ++v) {
         auto j = i + v * lanes;
-        operation.template fetch<Streamed>(ahead, j, lanes);
+        fetch_ahead<Traffic, ask.where>(operation, ahead, j, lanes);
         if constexpr (!Constants::lasting)
           constants.load(d, j, k[v]);
         operation.template apply<whole>(d, at, j, std::size_t(lanes), k[v],
                                         run);
       }
   };
-  auto offset = distance + (Streamed ? operation.upcoming : 0);
-  do_until(std::min(n, left - distance), at + offset);
+  auto offset = ask.distance + (Traffic::streamed ? operation.upcoming : 0);
+  do_until(std::min(n, left - ask.distance), at + offset);
   do_until(n, next + (offset - left));
   if (i < n) {
     constants.load(d, i, k[0]);
@@ -200,7 +218,7 @@ HWY_INLINE void do_line(const Operation& operation,
   run.finish();
 }
 
-template <bool Streamed, class Operation>
+template <class Traffic, class Operation>
 void do_planes(const Operation& operation, const walk& w,
                const line_block& planes) {
   auto next =
@@ -212,14 +230,14 @@ void do_planes(const Operation& operation, const walk& w,
     auto ahead = end < planes.end ? operation.line(g + 1, 0) : next;
     for (auto c = i - g * w.channels; i < end; ++i, ++c) {
       plane_constants<Operation> constants{operation, c};
-      do_line<Streamed>(operation, operation.line(g, c), w.inner, constants,
-                        (end - i) * w.inner, ahead);
+      do_line<Traffic>(operation, operation.line(g, c), w.inner, constants,
+                       (end - i) * w.inner, ahead);
     }
   }
 }
 
 /// Does rows one by one: of some channels, or with gaps between them.
-template <bool Streamed, class Operation>
+template <class Traffic, class Operation>
 void do_rows(const Operation& operation, const walk& w, const row_tile& tile,
              const row_constants<Operation>& constants,
              const line_block& rows) {
@@ -233,8 +251,8 @@ void do_rows(const Operation& operation, const walk& w, const row_tile& tile,
     for (; i < end; ++i) {
       auto row = i - g * w.inner;
       auto ahead = i + 1 < rows.end ? line(g, row + 1) : next;
-      do_line<Streamed>(operation, line(g, row), tile.channels, constants,
-                        tile.channels, ahead);
+      do_line<Traffic>(operation, line(g, row), tile.channels, constants,
+                       tile.channels, ahead);
     }
   }
 }
@@ -242,7 +260,7 @@ void do_rows(const Operation& operation, const walk& w, const row_tile& tile,
 /// Does n elements of rows that follow each other without gaps, as one line:
 /// vectors reach from row to row. The constants come again after `period`
 /// elements, and memory goes on at `next`.
-template <bool Streamed, class Operation>
+template <class Traffic, class Operation>
 HWY_INLINE void
 do_dense_line(const Operation& operation, typename Operation::cursor at,
               std::int64_t n, const row_constants<Operation>& constants,
@@ -258,20 +276,21 @@ do_dense_line(const Operation& operation, typename Operation::cursor at,
                                            run);
   };
   std::int64_t i = 0;
-  if constexpr (Streamed) {
+  if constexpr (Traffic::streamed) {
     i = elements_to_boundary(operation.output(at), lanes, n);
     if (i > 0)
       do_some(0, i, 0);
   }
-  constexpr auto whole = Streamed ? access::streamed : access::whole;
-  constexpr auto distance = Streamed ? far_fetch_distance : fetch_distance;
+  constexpr auto whole = Traffic::streamed ? access::streamed : access::whole;
+  constexpr auto ask =
+      Operation::inputs == 1 ? Traffic::inputs : Traffic::pairs;
   auto column = i;
   auto do_until = [&](std::int64_t end, cursor ahead) HWY_ATTR {
     while (i + lanes <= end) {
       auto shift = column - i;
       auto last = std::min(end - lanes, period - 1 - shift);
       for (; i <= last; i += lanes) {
-        operation.template fetch<Streamed>(ahead, i, lanes);
+        fetch_ahead<Traffic, ask.where>(operation, ahead, i, lanes);
         constants.load(d, i + shift, k);
         operation.template apply<whole>(d, at, i, std::size_t(lanes), k, run);
       }
@@ -280,8 +299,8 @@ do_dense_line(const Operation& operation, typename Operation::cursor at,
         column -= period;
     }
   };
-  auto offset = distance + (Streamed ? operation.upcoming : 0);
-  do_until(n - distance, at + offset);
+  auto offset = ask.distance + (Traffic::streamed ? operation.upcoming : 0);
+  do_until(n - ask.distance, at + offset);
   do_until(n, next + (offset - n));
   if (i < n)
     do_some(i, n - i, column);
@@ -290,7 +309,7 @@ do_dense_line(const Operation& operation, typename Operation::cursor at,
 
 /// Does rows of all channels that follow each other without gaps. Not inlined:
 /// the loops of `do_rows` and these take registers from each other.
-template <bool Streamed, class Operation>
+template <class Traffic, class Operation>
 HWY_NOINLINE void do_dense_rows(const Operation& operation, const walk& w,
                                 const row_tile& tile,
                                 const row_constants<Operation>& constants,
@@ -300,30 +319,31 @@ HWY_NOINLINE void do_dense_rows(const Operation& operation, const walk& w,
     auto g = i / w.inner;
     auto end = std::min((g + 1) * w.inner, rows.end);
     auto ahead = end < rows.end ? operation.line(g + 1, 0) : next;
-    do_dense_line<Streamed>(operation, operation.line(g, i - g * w.inner),
-                            (end - i) * w.channels, constants,
-                            tile.fold * w.channels, ahead);
+    do_dense_line<Traffic>(operation, operation.line(g, i - g * w.inner),
+                           (end - i) * w.channels, constants,
+                           tile.fold * w.channels, ahead);
     i = end;
   }
 }
 
 /// Does rows that are narrow and follow each other without gaps. Returns
 /// whether they do.
-template <bool Streamed, class Operation>
+template <class Traffic, class Operation>
 bool do_narrow_rows(const Operation& operation, const walk& w,
                     const row_constants<Operation>& constants,
                     const line_block& rows) {
-  if constexpr (has_narrow_rows<Streamed, Operation>) {
+  if constexpr (has_narrow_rows<Traffic, Operation>) {
     auto lanes = std::int64_t(hn::Lanes(tag<typename Operation::real>{}));
     auto columns = narrow_vectors * lanes;
     auto n = (rows.end - rows.begin) * w.channels;
     auto at = operation.line(0, rows.begin);
     if (w.groups != 1 || !w.dense_rows || columns % w.channels != 0
         || n % columns != 0
-        || (Streamed && elements_to_boundary(operation.output(at), lanes, n)))
+        || (Traffic::streamed
+            && elements_to_boundary(operation.output(at), lanes, n)))
       return false;
-    do_line<Streamed>(operation, at, n, narrow_constants<Operation>{constants},
-                      n, operation.line(0, rows.next));
+    do_line<Traffic>(operation, at, n, narrow_constants<Operation>{constants},
+                     n, operation.line(0, rows.next));
     return true;
   }
   return false;
@@ -331,43 +351,43 @@ bool do_narrow_rows(const Operation& operation, const walk& w,
 
 /// How many lines of `length` elements a block has, a multiple of `fold`; what
 /// goes past the caches is one block.
-template <bool Streamed, class Operation>
+template <class Traffic, class Operation>
 std::int64_t block_size(const walk& w, std::int64_t length, std::int64_t fold) {
   constexpr auto bytes = std::int64_t(sizeof(typename Operation::element));
-  if constexpr (Streamed)
+  if constexpr (Traffic::streamed)
     return w.size();
   else
     return lines_of_block(length * bytes, w.size() * bytes, fold);
 }
 
-template <bool Streamed, class Operation>
+template <class Traffic, class Operation>
 void do_all_planes(const Operation& operation, const walk& w,
                    std::int64_t first, std::int64_t last) {
-  auto size = block_size<Streamed, Operation>(w, w.inner, 1);
+  auto size = block_size<Traffic, Operation>(w, w.inner, 1);
   for_blocks_from_end(first, last, size, [&](const line_block& planes) {
-    do_planes<Streamed>(operation, w, planes);
+    do_planes<Traffic>(operation, w, planes);
   });
 }
 
-template <bool Streamed, class Operation>
+template <class Traffic, class Operation>
 void do_all_rows(const Operation& operation, const walk& w, std::int64_t first,
                  std::int64_t last) {
   row_tiles<typename Operation::real> tiles{w};
   for (std::int64_t t = 0; t < tiles.size(); ++t) {
     auto tile = tiles[t];
     row_constants<Operation> constants{operation, tile};
-    auto size = block_size<Streamed, Operation>(w, w.channels, tile.fold);
+    auto size = block_size<Traffic, Operation>(w, w.channels, tile.fold);
     for_blocks_from_end(first, last, size, [&](const line_block& rows) {
-      if (do_narrow_rows<Streamed>(operation, w, constants, rows))
+      if (do_narrow_rows<Traffic>(operation, w, constants, rows))
         return;
       if (w.dense_rows && tile.channels == w.channels)
-        return do_dense_rows<Streamed>(operation, w, tile, constants, rows);
-      do_rows<Streamed>(operation, w, tile, constants, rows);
+        return do_dense_rows<Traffic>(operation, w, tile, constants, rows);
+      do_rows<Traffic>(operation, w, tile, constants, rows);
     });
   }
 }
 
-template <bool Streamed, class Operation>
+template <class Traffic, class Operation>
 void do_lines(const execution& run, const Operation& operation, const walk& w,
               std::int64_t grain) {
   auto lines = w.rows ? w.per_channel() : w.groups * w.channels;
@@ -376,10 +396,10 @@ void do_lines(const execution& run, const Operation& operation, const walk& w,
     auto begin = first * grain;
     auto end = std::min(last * grain, lines);
     if (w.rows)
-      do_all_rows<Streamed>(operation, w, begin, end);
+      do_all_rows<Traffic>(operation, w, begin, end);
     else
-      do_all_planes<Streamed>(operation, w, begin, end);
-    if constexpr (Streamed)
+      do_all_planes<Traffic>(operation, w, begin, end);
+    if constexpr (Traffic::streamed)
       hwy::FlushStream();
   });
 }
@@ -389,10 +409,17 @@ void do_lines(const execution& run, const Operation& operation, const walk& w,
 template <class Operation>
 void do_elements(const execution& run, const Operation& operation,
                  const walk& w, bool streamed, std::int64_t grain) {
-  if (streamed)
-    do_lines<true>(run, operation, w, grain);
+  auto as = [&]<class Cpu>(Cpu) {
+    if (streamed)
+      do_lines<traffic<Cpu, true>>(run, operation, w, grain);
+    else
+      do_lines<traffic<Cpu, false>>(run, operation, w, grain);
+  };
+  // What is upcoming belongs in the second level, on all CPUs.
+  if (streamed && operation.upcoming != 0)
+    as(any_cpu{});
   else
-    do_lines<false>(run, operation, w, grain);
+    with_fetching(as);
 }
 
 } // namespace syncnorm::cpu::HWY_NAMESPACE

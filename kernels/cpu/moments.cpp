@@ -19,7 +19,7 @@ namespace {
 /// Sums of x - pivot and its square; results are mean, less the channel's
 /// origin, and M2. The pivot is the channel's first element, or the mean of
 /// some, then the mean of all blocks before.
-template <class T>
+template <class T, class Cpu>
 struct moments_reduction {
   using real = compute_t<T>;
   using cursor = const T*;
@@ -28,8 +28,8 @@ struct moments_reduction {
 
   static constexpr bool has_origin = std::is_same_v<T, double>;
 
-  /// The second level has room for more than the first.
-  static constexpr std::int64_t ahead = 16 * fetch_distance;
+  static constexpr fetching planes = Cpu::planes;
+  static constexpr fetching rows = Cpu::rows;
 
   struct block_weights {
     double count = 0;
@@ -71,9 +71,9 @@ struct moments_reduction {
           pivot, s, q);
   }
 
+  template <fetch_into Where>
   HWY_INLINE void fetch(cursor at, std::int64_t i, std::int64_t n) const {
-    // Long planes are read a little faster so than through the first level.
-    prefetch<true>(at + i, n);
+    prefetch<Where>(at + i, n);
   }
 
   [[nodiscard]] real pivot(const slab_memory& results, std::int64_t c,
@@ -134,10 +134,10 @@ void merge_slabs(const reduce_tasks& tasks, const slab_layout& layout,
 }
 
 /// Makes the means what they are, no longer relative to an origin.
-template <class T>
-void add_origins(const moments_reduction<T>& reduction,
-                 const slab_memory& results, std::int64_t channels) {
-  if constexpr (moments_reduction<T>::has_origin)
+template <class Reduction>
+void add_origins(const Reduction& reduction, const slab_memory& results,
+                 std::int64_t channels) {
+  if constexpr (Reduction::has_origin)
     for (std::int64_t c = 0; c < channels; ++c)
       results.first[c] += reduction.origin(c);
 }
@@ -159,13 +159,15 @@ void moments_of(const execution& run, const const_tensor_view& x,
   auto plan = plan_of(w);
   slab_layout layout{x.layout()};
   auto step = strides_of(w, x.layout());
-  moments_reduction<T> reduction{static_cast<const T*>(x.data()), step,
-                                 w.rows ? 1 : step.inner};
-  reduce(run, reduction, w, plan, layout, scratch.data);
-  merge_slabs(reduce_tasks{w, plan, 1}, layout, scratch.data, plan.slabs,
-              w.channels);
   auto results = layout.slab(scratch.data, 0);
-  add_origins(reduction, results, w.channels);
+  with_fetching([&]<class Cpu>(Cpu) {
+    moments_reduction<T, Cpu> reduction{static_cast<const T*>(x.data()), step,
+                                        w.rows ? 1 : step.inner};
+    reduce(run, reduction, w, plan, layout, scratch.data);
+    merge_slabs(reduce_tasks{w, plan, 1}, layout, scratch.data, plan.slabs,
+                w.channels);
+    add_origins(reduction, results, w.channels);
+  });
   if (out.type == dtype::float64)
     write_moments<double>(results, out);
   else

@@ -57,12 +57,11 @@ struct normalize_operation {
     return at.y;
   }
 
-  template <bool Streamed>
+  template <fetch_into Inputs, fetch_into Output>
   HWY_INLINE void fetch(const cursor& at, std::int64_t i,
                         std::int64_t n) const {
-    prefetch<Streamed>(at.x + i, n);
-    if constexpr (!Streamed)
-      prefetch(at.y + i, n);
+    prefetch<Inputs>(at.x + i, n);
+    prefetch<Output>(at.y + i, n);
   }
 
   void constants_of(std::int64_t c, real (&k)[constants]) const {

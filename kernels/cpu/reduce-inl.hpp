@@ -8,11 +8,11 @@
 //   real               the type of calculation
 //   cursor             where in the inputs a run of elements starts
 //   finds_pivots       whether pivots come from the elements
-//   ahead              how many elements ahead planes are fetched
+//   planes, rows       how either are asked for ahead
 //   plane(g, c), row(g, r)         cursors
 //   add<Full>(d, at, i, n, pivot, s, q)  adds the elements [i, i + n) behind
 //                      `at` to the sums; n is a whole vector if Full
-//   fetch(at, i, n)    prefetches the elements [i, i + n) behind `at`
+//   fetch<Where>(at, i, n)  prefetches the elements [i, i + n) behind `at`
 //   pivot(results, c, before, at)  the pivot for the block that starts at `at`,
 //                      `before` elements after the first of the slab
 //   block(before, n)   what `flush` needs to know of a block of n elements

@@ -61,7 +61,8 @@ HWY_INLINE void add_long_run(const Reduction& r, const lookahead<Cursor>& from,
   auto q1 = s1, q2 = s1, q3 = s1;
   std::int64_t i = 0;
   for (; i + 4 * lanes <= n; i += 4 * lanes) {
-    r.fetch(from.ahead(i, Reduction::ahead), i, 4 * lanes);
+    r.template fetch<Reduction::planes.where>(
+        from.ahead(i, Reduction::planes.distance), i, 4 * lanes);
     r.template add<true>(d, at, i, size, pivot, s, q);
     r.template add<true>(d, at, i + lanes, size, pivot, s1, q1);
     r.template add<true>(d, at, i + 2 * lanes, size, pivot, s2, q2);
@@ -158,7 +159,8 @@ void add_short_planes(const Reduction& r, const walk& w,
       auto s = g == first ? hn::Zero(d) : hn::LoadU(d, sums + c * stride);
       auto q = g == first ? hn::Zero(d) : hn::LoadU(d, products + c * stride);
       auto from = lookahead_of(r, w, task, g, c);
-      r.fetch(from.ahead(0, Reduction::ahead), 0, w.inner);
+      r.template fetch<Reduction::planes.where>(
+          from.ahead(0, Reduction::planes.distance), 0, w.inner);
       add_run(r, from.at, w.inner, hn::Set(d, pivots[c]), s, q);
       hn::StoreU(s, d, sums + c * stride);
       hn::StoreU(q, d, products + c * stride);

@@ -32,7 +32,7 @@ HWY_INLINE void add_rows(const Reduction& r,
   auto* products = reinterpret_cast<real*>(memory.products);
   for (auto i = first; i < last; i += lanes) {
     for (const auto& row : at)
-      r.fetch(row, i + fetch, lanes);
+      r.template fetch<Reduction::rows.where>(row, i + fetch, lanes);
     auto pivot = hn::LoadU(d, pivots + i);
     auto s = hn::LoadU(d, sums + i);
     auto q = hn::LoadU(d, products + i);
@@ -126,7 +126,7 @@ void add_block_of_rows(const Reduction& r, const row_range& rows,
   auto last = fold > 1 ? fold * channels : task.last_channel;
   auto g = rows.group;
   // The next four rows, or what is further away.
-  auto fetch = std::max(4 * fold * channels, Reduction::ahead);
+  auto fetch = std::max(4 * fold * channels, Reduction::rows.distance);
   auto whole = rows.first + (rows.last - rows.first) / fold * fold;
   if (last - first <= narrow_columns)
     add_narrow_rows(r, {g, rows.first, whole}, fold, first, last, fetch,

@@ -9,6 +9,7 @@
 #define SYNCNORM_CPU_SIMD_INL_HPP
 #endif
 
+#include "kernels/cpu/fetching.hpp"
 #include "kernels/half.hpp"
 
 #include <hwy/cache_control.h>
@@ -225,26 +226,30 @@ HWY_INLINE void store_first(D d, hn::Vec<D> v, T* p, std::size_t n) {
   }
 }
 
-/// How many elements ahead memory is asked for: what the CPU fetches by itself
-/// ends with each page, and stops while constants are loaded or the sums of a
-/// block given away. Further ahead, streams crowd each other out of the
-/// first-level cache.
-inline constexpr std::int64_t fetch_distance = 512;
-/// The same where an output goes past the caches and nothing but inputs is
-/// asked for, into the second-level cache.
-inline constexpr std::int64_t far_fetch_distance = 1024;
-
-/// Asks for the memory of `n` elements at p, which need not exist, to be
-/// brought into the first-level cache or, if `Far`, the second-level one.
-template <bool Far = false, class T>
+/// Asks for the memory of `n` elements at p, which need not exist.
+template <fetch_into Where, class T>
 HWY_INLINE void prefetch(const T* p, std::int64_t n) {
-  constexpr auto line = std::int64_t(64 / sizeof(T));
-  for (std::int64_t i = 0; i < n; i += line) {
-    if constexpr (Far)
-      __builtin_prefetch(p + i, /*write*/ 0, /*second level*/ 2);
-    else
-      hwy::Prefetch(p + i);
+  if constexpr (Where != fetch_into::nowhere) {
+    // As __builtin_prefetch counts, more is nearer to the CPU.
+    constexpr int locality = Where == fetch_into::first_level    ? 3
+                             : Where == fetch_into::second_level ? 2
+                                                                 : 0;
+    constexpr auto line = std::int64_t(64 / sizeof(T));
+    for (std::int64_t i = 0; i < n; i += line)
+      __builtin_prefetch(p + i, /*write*/ 0, locality);
   }
+}
+
+/// Calls `body` with how this CPU is asked; with AVX-512 alone it makes a
+/// difference.
+template <class Body>
+void with_fetching(const Body& body) {
+#if HWY_ARCH_X86
+  if constexpr (HWY_TARGET <= HWY_AVX3)
+    if (this_cpu() == cpu_kind::zen4)
+      return body(zen4{});
+#endif
+  body(any_cpu{});
 }
 
 /// The sum of all lanes.

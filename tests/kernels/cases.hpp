@@ -3,6 +3,7 @@
 // The cases that each operation is tested with: shapes, layouts, instruction
 // sets.
 
+#include "kernels/cpu/fetching.hpp"
 #include "syncnorm/execution.hpp"
 #include "syncnorm/tensor_view.hpp"
 #include "tests/kernels/tensor.hpp"
@@ -14,6 +15,7 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace syncnorm::test {
@@ -77,7 +79,8 @@ inline std::string describe(const tensor_layout& layout) {
          + std::to_string(layout.sample_stride);
 }
 
-/// Calls `body()` with the kernels of each instruction set that this CPU has.
+/// Calls `body()` with the kernels of each instruction set that this CPU has,
+/// and where there are others for Zen 4, with those, too.
 template <class Body>
 void for_each_target(const Body& body) {
   hwy::SetSupportedTargetsForTest(0);
@@ -89,7 +92,14 @@ void for_each_target(const Body& body) {
     hwy::SetSupportedTargetsForTest(target);
     hwy::GetChosenTarget().Update(hwy::SupportedTargets());
     INFO("instruction set ", std::string{hwy::TargetName(target)});
+    auto here = std::exchange(cpu::this_cpu(), cpu::cpu_kind::any);
     body();
+    if (target == HWY_AVX3) {
+      INFO("of Zen 4");
+      cpu::this_cpu() = cpu::cpu_kind::zen4;
+      body();
+    }
+    cpu::this_cpu() = here;
   }
   hwy::SetSupportedTargetsForTest(0);
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());
