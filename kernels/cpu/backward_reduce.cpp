@@ -35,6 +35,8 @@ struct gradient_reduction {
 
   static constexpr bool finds_pivots = false;
 
+  static constexpr std::int64_t element_bytes = 2 * sizeof(T);
+
   static constexpr fetching planes = Cpu::gradients;
   static constexpr fetching rows = Cpu::gradients;
 

@@ -28,6 +28,8 @@ struct moments_reduction {
 
   static constexpr bool has_origin = std::is_same_v<T, double>;
 
+  static constexpr std::int64_t element_bytes = sizeof(T);
+
   static constexpr fetching planes = Cpu::planes;
   static constexpr fetching rows = Cpu::rows;
 

@@ -8,6 +8,7 @@
 //   real               the type of calculation
 //   cursor             where in the inputs a run of elements starts
 //   finds_pivots       whether pivots come from the elements
+//   element_bytes      bytes that are read for an element
 //   planes, rows       how either are asked for ahead
 //   plane(g, c), row(g, r)         cursors
 //   add<Full>(d, at, i, n, pivot, s, q)  adds the elements [i, i + n) behind

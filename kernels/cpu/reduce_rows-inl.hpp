@@ -62,6 +62,19 @@ inline constexpr bool has_tiles = HWY_TARGET <= HWY_AVX3;
 /// a part of each, take longer where memory is fast.
 inline constexpr std::int64_t narrow_columns = 4 * reduce_columns;
 
+/// Inputs of at most so many bytes come from a cache, and parts of rows then
+/// take no longer than rows.
+inline constexpr std::int64_t tiled_bytes = std::int64_t{14} << 20;
+
+/// Whether rows are read several at a time, or a part of each.
+template <class Reduction>
+bool reads_narrow(const walk& w, std::int64_t columns) {
+  if (columns <= reduce_columns)
+    return true;
+  return columns <= narrow_columns
+         && (!has_tiles || w.size() * Reduction::element_bytes <= tiled_bytes);
+}
+
 /// Adds rows, `fold` of them as one, to the sums of the columns of the tile at
 /// `first`, which stay in registers. A CPU that is held up by nothing else
 /// fetches such rows by itself, and is slowed down if it is asked to.
@@ -119,16 +132,17 @@ void add_narrow_rows(const Reduction& r, const row_range& rows,
 
 /// Adds rows to the sums of their columns, `fold` rows as one.
 template <class Reduction>
-void add_block_of_rows(const Reduction& r, const row_range& rows,
-                       std::int64_t fold, std::int64_t channels,
-                       const reduce_task& task, const slab_memory& memory) {
+void add_block_of_rows(const Reduction& r, const walk& w, const row_range& rows,
+                       std::int64_t fold, const reduce_task& task,
+                       const slab_memory& memory) {
+  auto channels = w.channels;
   auto first = task.first_channel;
   auto last = fold > 1 ? fold * channels : task.last_channel;
   auto g = rows.group;
   // The next four rows, or what is further away.
   auto fetch = std::max(4 * fold * channels, Reduction::rows.distance);
   auto whole = rows.first + (rows.last - rows.first) / fold * fold;
-  if (last - first <= narrow_columns)
+  if (reads_narrow<Reduction>(w, last - first))
     add_narrow_rows(r, {g, rows.first, whole}, fold, first, last, fetch,
                     memory);
   else
@@ -201,8 +215,8 @@ std::int64_t add_rows_of_groups(const Reduction& r, const walk& w,
   for (std::int64_t left = sum_terms; unit < last && left > 0;) {
     auto g = unit / w.inner;
     auto end = std::min({unit + left * fold, last, (g + 1) * w.inner});
-    add_block_of_rows(r, {g, unit - g * w.inner, end - g * w.inner}, fold,
-                      w.channels, task, memory);
+    add_block_of_rows(r, w, {g, unit - g * w.inner, end - g * w.inner}, fold,
+                      task, memory);
     left -= (end - unit + fold - 1) / fold;
     unit = end;
   }

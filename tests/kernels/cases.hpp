@@ -38,8 +38,11 @@ inline const std::vector<tensor_shape> small_shapes{
     {2, 1, 4160}, {257, 31, 1}, {260, 300, 1}, {4, 512, 49}};
 
 /// More than one slab of a reduction.
-inline const std::vector<tensor_shape> large_shapes{
-    {8, 4, 70'000}, {40, 130, 500}, {3, 3, 350'000}, {2, 1, 1'100'000}};
+inline const std::vector<tensor_shape> large_shapes{{8, 4, 70'000},
+                                                    {40, 130, 500},
+                                                    {3, 3, 350'000},
+                                                    {2, 1, 1'100'000},
+                                                    {3, 100, 13'007}};
 
 /// Outputs of several blocks, which are done from the last to the first: with
 /// few and many lines to a sample, folded rows, more than one tile of
