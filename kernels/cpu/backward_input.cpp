@@ -13,32 +13,34 @@ namespace syncnorm::cpu::HWY_NAMESPACE {
 
 namespace {
 
-bool is_fused(const backward_input_call& call) {
-  return call.mask != nullptr || call.residual_grad != nullptr;
-}
-
-void backward_input(const execution& run, const backward_input_call& call) {
-  auto calculate_as = [&]<class T, bool Fused>() {
-    training<T, Fused> operation{gradients_of<T, Fused>(call), call.parameters,
-                                 call.sums};
-    do_elements(run, operation, operation.w, is_streamed(call), 1);
-  };
-  auto calculate = [&]<class T>(T) {
-    if (is_fused(call))
-      calculate_as.template operator()<T, true>();
+/// Calls `body<T, Fused>()`, which is what the call's tensors need.
+template <class Body>
+void for_gradients(const backward_input_call& call, const Body& body) {
+  auto fused = call.mask != nullptr || call.residual_grad != nullptr;
+  auto of_type = [&]<class T>(T) {
+    if (fused)
+      body.template operator()<T, true>();
     else
-      calculate_as.template operator()<T, false>();
+      body.template operator()<T, false>();
   };
   switch (call.dy.type()) {
   case dtype::float32:
-    return calculate(float{});
+    return of_type(float{});
   case dtype::float64:
-    return calculate(double{});
+    return of_type(double{});
   case dtype::float16:
-    return calculate(float16{});
+    return of_type(float16{});
   case dtype::bfloat16:
-    return calculate(bfloat16{});
+    return of_type(bfloat16{});
   }
+}
+
+void backward_input(const execution& run, const backward_input_call& call) {
+  for_gradients(call, [&]<class T, bool Fused>() {
+    training<T, Fused> operation{gradients_of<T, Fused>(call), call.parameters,
+                                 call.sums};
+    do_elements(run, operation, operation.w, is_streamed(call), 1);
+  });
 }
 
 void backward_input_eval(const execution& run, const const_tensor_view& dy,
@@ -46,26 +48,10 @@ void backward_input_eval(const execution& run, const const_tensor_view& dy,
                          const std::uint8_t* mask, const tensor_view& dx,
                          void* residual_grad) {
   backward_input_call call{dy, dy, {}, {}, mask, dx, residual_grad};
-  auto calculate_as = [&]<class T, bool Fused>() {
+  for_gradients(call, [&]<class T, bool Fused>() {
     evaluation<T, Fused> operation{gradients_of<T, Fused>(call), channel};
     do_elements(run, operation, operation.w, is_streamed(call), 1);
-  };
-  auto calculate = [&]<class T>(T) {
-    if (is_fused(call))
-      calculate_as.template operator()<T, true>();
-    else
-      calculate_as.template operator()<T, false>();
-  };
-  switch (dy.type()) {
-  case dtype::float32:
-    return calculate(float{});
-  case dtype::float64:
-    return calculate(double{});
-  case dtype::float16:
-    return calculate(float16{});
-  case dtype::bfloat16:
-    return calculate(bfloat16{});
-  }
+  });
 }
 
 } // namespace

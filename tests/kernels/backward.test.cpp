@@ -159,8 +159,9 @@ bool equal(const values& a, const values& b) {
   return result;
 }
 
-/// Where the results of `backward_input` go.
-enum class place { apart, dx_over_dy, residual_over_dy };
+/// Where the results of `backward_input` go; of `dx_alone`, no gradient of a
+/// residual is asked for.
+enum class place { apart, dx_alone, dx_over_dy, residual_over_dy };
 
 void check_input(const layout_case& one, bool masked, place where) {
   INFO("masked ", masked, ", place ", int(where));
@@ -171,7 +172,9 @@ void check_input(const layout_case& one, bool masked, place where) {
   channels k{stored, shape.channels};
   channel_array sum_dy{stored, random_channels(shape.channels, 16, -5, 5)};
   channel_array sum_dy_xmu{stored, random_channels(shape.channels, 17, -5, 5)};
-  auto out_layout = where == place::apart ? shifted(one, 4) : one.layout;
+  auto alone = where == place::dx_alone;
+  auto out_layout =
+      where == place::apart || alone ? shifted(one, 4) : one.layout;
   tensor x{shifted(one, 2), random_values(shape, 42, 0, 2), 1};
   tensor dy{one.layout, random_values(shape, 43), one.skip};
   tensor dx{out_layout, one.skip};
@@ -183,11 +186,11 @@ void check_input(const layout_case& one, bool masked, place where) {
   backward_input({}, dy.view(), x.view(), k.get(),
                  {sum_dy.data(), sum_dy_xmu.data(), total},
                  masked ? mask.data() : nullptr, dx_out.view(),
-                 residual_out.view().data());
+                 alone ? nullptr : residual_out.view().data());
   CHECK(wrong_gradients(dx_out.get(), gradient, x.get(), k, sum_dy.get(),
                         sum_dy_xmu.get(), total, type)
         == 0);
-  CHECK(equal(residual_out.get(), gradient));
+  CHECK((alone || equal(residual_out.get(), gradient)));
   CHECK(dx_out.guards_intact());
   CHECK(residual_out.guards_intact());
 }
@@ -280,6 +283,7 @@ TEST_CASE("gradients of weight and bias are optional") {
 
 TEST_CASE("backward_input follows its formula, whatever dtype and layout") {
   for_each_case(small_shapes, [](const layout_case& one) {
+    check_input(one, false, place::dx_alone);
     check_input(one, false, place::apart);
     check_input(one, true, place::apart);
     check_input(one, true, place::dx_over_dy);
@@ -292,15 +296,20 @@ TEST_CASE("gradients of several blocks are the same") {
     for (auto type : {dtype::float32, dtype::bfloat16})
       for (const auto& one : layouts_of(type, shape)) {
         INFO(describe(one.layout));
+        check_input(one, false, place::dx_alone);
         check_input(one, true, place::dx_over_dy);
       }
 }
 
 TEST_CASE("gradients too large for the caches are the same") {
-  for (tensor_shape shape : {tensor_shape{2, 5, 600'001}, {13, 513, 997}})
+  for (tensor_shape shape :
+       {tensor_shape{2, 5, 600'001}, {13, 513, 997}, {2, 16, 170'000}})
     for (const auto& one : layouts_of(dtype::float32, shape)) {
       INFO(describe(one.layout));
-      check_input(one, true, place::apart);
+      for_each_cpu([&] {
+        check_input(one, false, place::dx_alone);
+        check_input(one, true, place::apart);
+      });
     }
 }
 
@@ -339,39 +348,48 @@ TEST_CASE("NaN in dy or x stays in its channel") {
   });
 }
 
+namespace {
+
+/// @param fused  with a mask and the gradient of a residual.
+void check_eval(const layout_case& one, eps_mode mode, bool fused) {
+  auto type = one.layout.type;
+  auto stored = statistics_type(type);
+  auto count = one.layout.shape.channels;
+  channel_array var{stored, random_channels(count, 15, 0, 2)};
+  channel_array weight{stored, random_channels(count, 13, -2, 2)};
+  tensor dy{one.layout, random_values(one.layout.shape, 48), one.skip};
+  tensor dx{shifted(one, 3), one.skip};
+  tensor residual{shifted(one, 3), 2};
+  random_mask mask{one.layout};
+  backward_input_eval({}, dy.view(), {nullptr, var.data()}, 0.25, mode,
+                      {nullptr, nullptr, weight.data()},
+                      fused ? mask.data() : nullptr, dx.view(),
+                      fused ? residual.view().data() : nullptr);
+  auto gradient = fused ? mask.apply(dy.get(), one.layout) : dy.get();
+  auto got = dx.get();
+  int wrong = 0;
+  got.for_each([&](auto n, auto c, auto s) {
+    auto scale =
+        real(weight[c]) * real(math::inverse_deviation(var[c], 0.25, mode));
+    auto want = scale * real(gradient.at(n, c, s));
+    wrong +=
+        near(got.at(n, c, s), {want, std::abs(want)},
+             tolerance::of("backward_input", type), tolerance::smallest(type))
+            ? 0
+            : 1;
+  });
+  CHECK(wrong == 0);
+  CHECK((!fused || equal(residual.get(), gradient)));
+  CHECK(dx.guards_intact());
+}
+
+} // namespace
+
 TEST_CASE("the backward pass of evaluation scales the masked gradient") {
-  for_each_case(
-      {{3, 5, 49}, {2, 3, 700}, {40, 130, 1}, {9, 7, 3}},
-      [](const layout_case& one) {
-        auto type = one.layout.type;
-        auto stored = statistics_type(type);
-        auto count = one.layout.shape.channels;
-        for (auto mode : {eps_mode::plus, eps_mode::clamp}) {
-          channel_array var{stored, random_channels(count, 15, 0, 2)};
-          channel_array weight{stored, random_channels(count, 13, -2, 2)};
-          tensor dy{one.layout, random_values(one.layout.shape, 48), one.skip};
-          tensor dx{shifted(one, 3), one.skip};
-          tensor residual{shifted(one, 3), 2};
-          random_mask mask{one.layout};
-          backward_input_eval({}, dy.view(), {nullptr, var.data()}, 0.25, mode,
-                              {nullptr, nullptr, weight.data()}, mask.data(),
-                              dx.view(), residual.view().data());
-          auto gradient = mask.apply(dy.get(), one.layout);
-          auto got = dx.get();
-          int wrong = 0;
-          got.for_each([&](auto n, auto c, auto s) {
-            auto scale = real(weight[c])
-                         * real(math::inverse_deviation(var[c], 0.25, mode));
-            auto want = scale * real(gradient.at(n, c, s));
-            wrong += near(got.at(n, c, s), {want, std::abs(want)},
-                          tolerance::of("backward_input", type),
-                          tolerance::smallest(type))
-                         ? 0
-                         : 1;
-          });
-          CHECK(wrong == 0);
-          CHECK(equal(residual.get(), gradient));
-          CHECK(dx.guards_intact());
-        }
-      });
+  for_each_case({{3, 5, 49}, {2, 3, 700}, {40, 130, 1}, {9, 7, 3}},
+                [](const layout_case& one) {
+                  for (auto mode : {eps_mode::plus, eps_mode::clamp})
+                    for (auto fused : {false, true})
+                      check_eval(one, mode, fused);
+                });
 }

@@ -15,7 +15,6 @@
 #include <array>
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace syncnorm::test {
@@ -82,6 +81,18 @@ inline std::string describe(const tensor_layout& layout) {
          + std::to_string(layout.sample_stride);
 }
 
+/// Calls `body()` as on each kind of CPU whose kernels differ.
+template <class Body>
+void for_each_cpu(const Body& body) {
+  auto here = cpu::this_cpu();
+  for (auto kind : {cpu::cpu_kind::any, cpu::cpu_kind::zen4}) {
+    cpu::this_cpu() = kind;
+    INFO("as Zen 4: ", (kind == cpu::cpu_kind::zen4));
+    body();
+  }
+  cpu::this_cpu() = here;
+}
+
 /// Calls `body()` with the kernels of each instruction set that this CPU has,
 /// and where there are others for Zen 4, with those, too.
 template <class Body>
@@ -95,14 +106,10 @@ void for_each_target(const Body& body) {
     hwy::SetSupportedTargetsForTest(target);
     hwy::GetChosenTarget().Update(hwy::SupportedTargets());
     INFO("instruction set ", std::string{hwy::TargetName(target)});
-    auto here = std::exchange(cpu::this_cpu(), cpu::cpu_kind::any);
-    body();
-    if (target == HWY_AVX3) {
-      INFO("of Zen 4");
-      cpu::this_cpu() = cpu::cpu_kind::zen4;
+    if (target == HWY_AVX3)
+      for_each_cpu(body);
+    else
       body();
-    }
-    cpu::this_cpu() = here;
   }
   hwy::SetSupportedTargetsForTest(0);
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());
