@@ -25,12 +25,13 @@ SYNCNORM_ELEMENTS_FUNCTION V input_gradient(V dy, V x, V mean, V mean_dy,
   return (dy - multiply_add(x - mean, projection, mean_dy)) * scale;
 }
 
-/// Adds x - pivot and its square to the sums.
+/// Adds x - pivot and its square to the sums. The difference is taken the other
+/// way round, which is as exact: a vector can have x subtracted from memory.
 template <class V>
 SYNCNORM_ELEMENTS_FUNCTION void add_shifted(V x, V pivot, V& sum,
                                             V& sum_of_squares) {
-  auto shifted = x - pivot;
-  sum = sum + shifted;
+  auto shifted = pivot - x;
+  sum = sum - shifted;
   sum_of_squares = multiply_add(shifted, shifted, sum_of_squares);
 }
 

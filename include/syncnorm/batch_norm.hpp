@@ -212,7 +212,8 @@ struct batch_statistics {
 /// `batch_moments`, `finalize_moments` and `normalize` in one call, for a
 /// replica that is the only one. Within rounding the results are theirs. On the
 /// CPU a tensor whose channels come first is taken some channels at a time,
-/// which are still in a cache when they are normalized, unless a mask is kept.
+/// which are still in a cache when they are normalized, unless a mask is kept
+/// or this kind of CPU reads all of it again in less time.
 ///
 /// @param x    an empty tensor sets the statistics as `finalize_moments` does
 ///             for count 0.

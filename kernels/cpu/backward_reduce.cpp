@@ -37,8 +37,9 @@ struct gradient_reduction {
 
   static constexpr std::int64_t element_bytes = 2 * sizeof(T);
 
-  static constexpr fetching planes = Cpu::gradients;
-  static constexpr fetching rows = Cpu::gradients;
+  static constexpr fetching planes = Cpu::gradient_planes;
+  static constexpr fetching rows = Cpu::gradient_rows;
+  static constexpr fetching tiles = Cpu::gradient_tiles;
 
   walk w;
   const T* dy;
@@ -164,7 +165,7 @@ void sums_of(const execution& run, const const_tensor_view& dy,
     reduce_beside(reduction, operation, w, plan, layout, scratch.data);
   };
   auto calculate = [&]<bool Masked>() {
-    with_fetching([&]<class Cpu>(Cpu) {
+    with_fetching<T>([&]<class Cpu>(Cpu) {
       calculate_as.template operator()<Masked, Cpu>();
     });
   };

@@ -40,8 +40,20 @@ namespace syncnorm::cpu::HWY_NAMESPACE {
 template <class Cpu, bool Streamed>
 struct traffic {
   static constexpr bool streamed = Streamed;
-  static constexpr fetching inputs = Streamed ? Cpu::streamed : Cpu::cached;
-  static constexpr fetching pairs = Streamed ? Cpu::streamed_pair : Cpu::cached;
+
+  /// For `inputs` tensors, constants in registers.
+  static constexpr fetching of(int inputs) {
+    if (!streamed)
+      return Cpu::cached;
+    return inputs == 1 ? Cpu::streamed : Cpu::streamed_pair;
+  }
+
+  /// For rows whose constants stay in memory.
+  static constexpr fetching of_rows(int inputs) {
+    if (!streamed)
+      return Cpu::cached;
+    return inputs == 1 ? Cpu::streamed_rows : Cpu::streamed_row_pair;
+  }
 };
 
 /// Asks for what an operation reads and, unless it goes past the caches, for
@@ -165,7 +177,7 @@ template <class Traffic, class Operation>
 inline constexpr bool
     has_narrow_rows = HWY_TARGET <= HWY_AVX3
                       && (!Traffic::streamed || Operation::inputs == 1
-                          || Traffic::inputs.where != fetch_into::second_level
+                          || Traffic::of(2).where != fetch_into::second_level
                           || sizeof(typename Operation::element)
                                  < sizeof(typename Operation::real));
 
@@ -195,7 +207,8 @@ HWY_INLINE void do_line(const Operation& operation,
     }
   }
   constexpr auto whole = Traffic::streamed ? access::streamed : access::whole;
-  constexpr auto ask = Traffic::inputs;
+  constexpr auto ask = Constants::lasting ? Traffic::of(Operation::inputs)
+                                          : Traffic::of_rows(Operation::inputs);
   auto do_until = [&](std::int64_t end, cursor ahead) HWY_ATTR {
     for (; i + vectors * lanes <= end; i += vectors * lanes)
       for (int v = 0; v < vectors; ++v) {
@@ -282,8 +295,7 @@ do_dense_line(const Operation& operation, typename Operation::cursor at,
       do_some(0, i, 0);
   }
   constexpr auto whole = Traffic::streamed ? access::streamed : access::whole;
-  constexpr auto ask =
-      Operation::inputs == 1 ? Traffic::inputs : Traffic::pairs;
+  constexpr auto ask = Traffic::of_rows(Operation::inputs);
   auto column = i;
   auto do_until = [&](std::int64_t end, cursor ahead) HWY_ATTR {
     while (i + lanes <= end) {
@@ -419,7 +431,7 @@ void do_elements(const execution& run, const Operation& operation,
   if (streamed && operation.upcoming != 0)
     as(any_cpu{});
   else
-    with_fetching(as);
+    with_fetching<typename Operation::element>(as);
 }
 
 } // namespace syncnorm::cpu::HWY_NAMESPACE

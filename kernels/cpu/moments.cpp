@@ -32,6 +32,7 @@ struct moments_reduction {
 
   static constexpr fetching planes = Cpu::planes;
   static constexpr fetching rows = Cpu::rows;
+  static constexpr fetching tiles = Cpu::tiles;
 
   struct block_weights {
     double count = 0;
@@ -162,7 +163,7 @@ void moments_of(const execution& run, const const_tensor_view& x,
   slab_layout layout{x.layout()};
   auto step = strides_of(w, x.layout());
   auto results = layout.slab(scratch.data, 0);
-  with_fetching([&]<class Cpu>(Cpu) {
+  with_fetching<T>([&]<class Cpu>(Cpu) {
     moments_reduction<T, Cpu> reduction{static_cast<const T*>(x.data()), step,
                                         w.rows ? 1 : step.inner};
     reduce(run, reduction, w, plan, layout, scratch.data);

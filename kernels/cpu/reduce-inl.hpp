@@ -9,7 +9,8 @@
 //   cursor             where in the inputs a run of elements starts
 //   finds_pivots       whether pivots come from the elements
 //   element_bytes      bytes that are read for an element
-//   planes, rows       how either are asked for ahead
+//   planes, rows, tiles            how memory is asked for ahead: of planes,
+//                      of rows, and of rows whose sums stay in registers
 //   plane(g, c), row(g, r)         cursors
 //   add<Full>(d, at, i, n, pivot, s, q)  adds the elements [i, i + n) behind
 //                      `at` to the sums; n is a whole vector if Full

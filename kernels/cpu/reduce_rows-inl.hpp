@@ -58,26 +58,30 @@ struct row_range {
 inline constexpr std::int64_t tile_vectors = 8;
 inline constexpr bool has_tiles = HWY_TARGET <= HWY_AVX3;
 
-/// Rows with more columns than that are read one by one: several at a time, or
-/// a part of each, take longer where memory is fast.
+/// Rows with more columns than that are read one by one where a core's own
+/// cache does not hold them: several at a time, or a part of each, take longer
+/// where memory is fast.
 inline constexpr std::int64_t narrow_columns = 4 * reduce_columns;
 
-/// Inputs of at most so many bytes come from a cache, and parts of rows then
-/// take no longer than rows.
+/// Inputs of at most so many bytes come from a cache, and parts of such rows
+/// then take no longer than rows.
 inline constexpr std::int64_t tiled_bytes = std::int64_t{14} << 20;
+/// From a core's own cache parts of any rows take less time than rows.
+inline constexpr std::int64_t own_bytes = std::int64_t{1} << 20;
 
 /// Whether rows are read several at a time, or a part of each.
 template <class Reduction>
 bool reads_narrow(const walk& w, std::int64_t columns) {
   if (columns <= reduce_columns)
     return true;
-  return columns <= narrow_columns
-         && (!has_tiles || w.size() * Reduction::element_bytes <= tiled_bytes);
+  auto bytes = w.size() * Reduction::element_bytes;
+  if (columns <= narrow_columns)
+    return !has_tiles || bytes <= tiled_bytes;
+  return bytes <= own_bytes;
 }
 
 /// Adds rows, `fold` of them as one, to the sums of the columns of the tile at
-/// `first`, which stay in registers. A CPU that is held up by nothing else
-/// fetches such rows by itself, and is slowed down if it is asked to.
+/// `first`, which stay in registers.
 template <class Reduction>
 void add_tile(const Reduction& r, const row_range& rows, std::int64_t fold,
               std::int64_t first, const slab_memory& memory) {
@@ -97,6 +101,8 @@ void add_tile(const Reduction& r, const row_range& rows, std::int64_t fold,
   }
   for (auto i = rows.first; i < rows.last; i += fold) {
     auto at = r.row(rows.group, i);
+    r.template fetch<Reduction::tiles.where>(
+        at, first + Reduction::tiles.distance, tile_vectors * lanes);
     for (std::int64_t k = 0; k < tile_vectors; ++k)
       r.template add<true>(d, at, first + k * lanes, std::size_t(lanes),
                            pivot[k], s[k], q[k]);
@@ -183,24 +189,26 @@ void flush_rows(const Reduction& r, std::int64_t before, std::int64_t n,
   const auto* sums = reinterpret_cast<const real*>(memory.sums);
   const auto* products = reinterpret_cast<const real*>(memory.products);
   auto block = r.block(before, n);
+  // Without aliases these are vectors of channels.
+  double* HWY_RESTRICT first = memory.first;
+  double* HWY_RESTRICT second = memory.second;
   if (fold == 1) {
-    // Without aliases this is vectors of channels.
-    double* HWY_RESTRICT first = memory.first;
-    double* HWY_RESTRICT second = memory.second;
     for (auto c = task.first_channel; c < task.last_channel; ++c)
       r.flush({first, second}, block, c, pivots[c], double(sums[c]),
               double(products[c]));
     return;
   }
-  for (auto c = task.first_channel; c < task.last_channel; ++c) {
-    double s = 0;
-    double q = 0;
-    for (std::int64_t k = 0; k < fold; ++k) {
-      s += double(sums[k * channels + c]);
-      q += double(products[k * channels + c]);
+  double s[reduce_columns];
+  double q[reduce_columns];
+  std::fill_n(s, channels, 0.0);
+  std::fill_n(q, channels, 0.0);
+  for (std::int64_t k = 0; k < fold; ++k)
+    for (std::int64_t c = 0; c < channels; ++c) {
+      s[c] += double(sums[k * channels + c]);
+      q[c] += double(products[k * channels + c]);
     }
-    r.flush({memory.first, memory.second}, block, c, pivots[c], s, q);
-  }
+  for (auto c = task.first_channel; c < task.last_channel; ++c)
+    r.flush({first, second}, block, c, pivots[c], s[c], q[c]);
 }
 
 /// Adds rows [first, last), of any number of groups, to the sums of their

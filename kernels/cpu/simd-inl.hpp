@@ -9,6 +9,7 @@
 #define SYNCNORM_CPU_SIMD_INL_HPP
 #endif
 
+#include "kernels/cpu/cpu_kind.hpp"
 #include "kernels/cpu/fetching.hpp"
 #include "kernels/half.hpp"
 
@@ -18,6 +19,7 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 HWY_BEFORE_NAMESPACE();
 
@@ -240,14 +242,17 @@ HWY_INLINE void prefetch(const T* p, std::int64_t n) {
   }
 }
 
-/// Calls `body` with how this CPU is asked; with AVX-512 alone it makes a
-/// difference.
-template <class Body>
+/// Calls `body` with how this CPU is asked for elements of type T. It makes a
+/// difference with AVX-512 alone; float64 is asked for as on any CPU.
+template <class T, class Body>
 void with_fetching(const Body& body) {
 #if HWY_ARCH_X86
-  if constexpr (HWY_TARGET <= HWY_AVX3)
+  if constexpr (HWY_TARGET <= HWY_AVX3 && !std::is_same_v<T, double>) {
     if (this_cpu() == cpu_kind::zen4)
       return body(zen4{});
+    if (this_cpu() == cpu_kind::zen5)
+      return body(zen5{});
+  }
 #endif
   body(any_cpu{});
 }

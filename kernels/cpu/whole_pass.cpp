@@ -1,4 +1,5 @@
 #include "kernels/backend.hpp"
+#include "kernels/cpu/cpu_kind.hpp"
 #include "kernels/cpu/elementwise_plan.hpp"
 #include "kernels/cpu/parallel.hpp"
 
@@ -16,6 +17,12 @@ constexpr std::int64_t block_bytes = std::int64_t{1} << 19;
 /// Inputs of one channel that are worth a block: beyond a core's own cache they
 /// are still in the one that it shares.
 constexpr std::int64_t kept_bytes = std::int64_t{1} << 22;
+
+/// Of one sample's part of a block in memory. Zen 5 takes long to find each,
+/// and not much longer to read all from the cache that cores share.
+std::int64_t least_part_bytes() {
+  return this_cpu() == cpu_kind::zen5 ? std::int64_t{1} << 14 : 0;
+}
 
 /// Inputs of a block beside which a core's own cache has room for the next.
 constexpr std::int64_t paired_bytes = std::int64_t{1} << 20;
@@ -63,7 +70,7 @@ struct channel_range {
 };
 
 /// What a whole pass does at a time: all channels or, where that keeps its
-/// inputs in a cache, some. Depends on the tensor only.
+/// inputs in a cache, some. Depends on the tensor and the kind of CPU only.
 class channel_blocks {
 public:
   /// @param inputs  tensors that are read twice.
@@ -72,9 +79,13 @@ public:
       : channels_{x.shape.channels},
         width_{channels_},
         bytes_{inputs * x.shape.per_channel() * std::int64_t(size_of(x.type))} {
-    if (x.format == memory_format::channels_first && x.shape.spatial > 1
-        && !masked && bytes_ > 0 && bytes_ <= kept_bytes)
-      width_ = std::clamp(block_bytes / bytes_, std::int64_t{1}, channels_);
+    if (x.format != memory_format::channels_first || x.shape.spatial <= 1
+        || masked || bytes_ <= 0 || bytes_ > kept_bytes)
+      return;
+    auto width = std::clamp(block_bytes / bytes_, std::int64_t{1}, channels_);
+    if (width * x.shape.spatial * std::int64_t(size_of(x.type))
+        >= least_part_bytes())
+      width_ = width;
   }
 
   [[nodiscard]] std::int64_t size() const {
@@ -228,9 +239,11 @@ void batch_norm_backward(const execution& run, const const_tensor_view& dy,
         some.of(dx),
         some.of(residual_grad, dx)};
   };
-  // What is written past the caches is written while the next block is reduced.
-  auto overlapped =
-      blocks.fits(overlapped_bytes) && is_streamed(call_of(blocks[0]));
+  // What is written past the caches is written while the next block is reduced,
+  // which Zen 5 does as well by itself.
+  auto overlapped = blocks.fits(overlapped_bytes)
+                    && is_streamed(call_of(blocks[0]))
+                    && this_cpu() != cpu_kind::zen5;
   auto pass = [&](const block_task& task) {
     auto call = call_of(task.some);
     auto earlier = call_of(task.before);

@@ -3,7 +3,7 @@
 // The cases that each operation is tested with: shapes, layouts, instruction
 // sets.
 
-#include "kernels/cpu/fetching.hpp"
+#include "kernels/cpu/cpu_kind.hpp"
 #include "syncnorm/execution.hpp"
 #include "syncnorm/tensor_view.hpp"
 #include "tests/kernels/tensor.hpp"
@@ -36,12 +36,11 @@ inline const std::vector<tensor_shape> small_shapes{
     {4, 127, 5},  {19, 63, 16}, {3, 513, 4},   {1, 1, 64},   {1, 3, 65},
     {2, 1, 4160}, {257, 31, 1}, {260, 300, 1}, {4, 512, 49}};
 
-/// More than one slab of a reduction.
-inline const std::vector<tensor_shape> large_shapes{{8, 4, 70'000},
-                                                    {40, 130, 500},
-                                                    {3, 3, 350'000},
-                                                    {2, 1, 1'100'000},
-                                                    {3, 100, 13'007}};
+/// More than one slab of a reduction, or rows that a core's own cache does not
+/// hold.
+inline const std::vector<tensor_shape> large_shapes{
+    {8, 4, 70'000}, {40, 130, 500},    {3, 3, 350'000},
+    {2, 1030, 151}, {2, 1, 1'100'000}, {3, 100, 13'007}};
 
 /// Outputs of several blocks, which are done from the last to the first: with
 /// few and many lines to a sample, folded rows, more than one tile of
@@ -81,20 +80,41 @@ inline std::string describe(const tensor_layout& layout) {
          + std::to_string(layout.sample_stride);
 }
 
-/// Calls `body()` as on each kind of CPU whose kernels differ.
+/// Small tensors that count as too large for the caches: the samples lie far
+/// apart. Planes, rows of one and of several tiles of constants, rows that
+/// several fill the registers with, rows with gaps.
+inline std::vector<layout_case> far_apart(dtype type) {
+  constexpr std::int64_t bytes = std::int64_t{20} << 20;
+  std::vector<layout_case> result;
+  for (tensor_shape shape : {tensor_shape{1, 5, 6001},
+                             {1, 16, 1700},
+                             {1, 513, 97},
+                             {1, 1030, 61},
+                             {3, 7, 501},
+                             {11, 700, 1}})
+    for (auto format : all_formats)
+      for (auto skip : {std::size_t{0}, std::size_t{3}}) {
+        auto stride = bytes / shape.samples / std::int64_t(size_of(type)) + 1;
+        result.push_back({{type, shape, format, stride, {}}, skip});
+      }
+  return result;
+}
+
+/// Calls `body()` as on each kind of CPU that is treated in another way. What
+/// they are asked for ahead has kernels of its own with AVX-512 alone.
 template <class Body>
 void for_each_cpu(const Body& body) {
   auto here = cpu::this_cpu();
-  for (auto kind : {cpu::cpu_kind::any, cpu::cpu_kind::zen4}) {
+  for (auto kind :
+       {cpu::cpu_kind::any, cpu::cpu_kind::zen4, cpu::cpu_kind::zen5}) {
     cpu::this_cpu() = kind;
-    INFO("as Zen 4: ", (kind == cpu::cpu_kind::zen4));
+    INFO("as kind of CPU ", int(kind));
     body();
   }
   cpu::this_cpu() = here;
 }
 
-/// Calls `body()` with the kernels of each instruction set that this CPU has,
-/// and where there are others for Zen 4, with those, too.
+/// Calls `body()` with the kernels of each instruction set that this CPU has.
 template <class Body>
 void for_each_target(const Body& body) {
   hwy::SetSupportedTargetsForTest(0);
@@ -106,24 +126,26 @@ void for_each_target(const Body& body) {
     hwy::SetSupportedTargetsForTest(target);
     hwy::GetChosenTarget().Update(hwy::SupportedTargets());
     INFO("instruction set ", std::string{hwy::TargetName(target)});
-    if (target == HWY_AVX3)
-      for_each_cpu(body);
-    else
-      body();
+    body();
   }
   hwy::SetSupportedTargetsForTest(0);
   hwy::GetChosenTarget().Update(hwy::SupportedTargets());
 }
 
-/// Calls `body(layout_case)` for each dtype, layout and instruction set.
+/// Calls `body(layout_case)` for each dtype, layout and instruction set, and as
+/// on each kind of CPU where they have kernels of their own.
 template <class Body>
 void for_each_case(const std::vector<tensor_shape>& shapes, const Body& body) {
   for_each_target([&] {
+    auto avx512 = (hwy::SupportedTargets() & HWY_AVX3) != 0;
     for (const auto& shape : shapes)
       for (auto type : all_types)
         for (const auto& one : layouts_of(type, shape)) {
           INFO(describe(one.layout));
-          body(one);
+          if (avx512 && type != dtype::float64)
+            for_each_cpu([&] { body(one); });
+          else
+            body(one);
         }
   });
 }
