@@ -18,8 +18,9 @@ constexpr std::int64_t block_bytes = std::int64_t{1} << 19;
 /// are still in the one that it shares.
 constexpr std::int64_t kept_bytes = std::int64_t{1} << 22;
 
-/// Of one sample's part of a block in memory. Zen 5 takes long to find each,
-/// and not much longer to read all from the cache that cores share.
+/// What lies together of a block, in one sample, at least: Zen 5 takes longer
+/// to find shorter parts than to read all again from the cache that cores
+/// share.
 std::int64_t least_part_bytes() {
   return this_cpu() == cpu_kind::zen5 ? std::int64_t{1} << 14 : 0;
 }
