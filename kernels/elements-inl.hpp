@@ -26,7 +26,8 @@ SYNCNORM_ELEMENTS_FUNCTION V input_gradient(V dy, V x, V mean, V mean_dy,
 }
 
 /// Adds x - pivot and its square to the sums. The difference is taken the other
-/// way round, which is as exact: a vector can have x subtracted from memory.
+/// way round, which is as exact: a vector's instruction can subtract what is in
+/// memory, but not from it.
 template <class V>
 SYNCNORM_ELEMENTS_FUNCTION void add_shifted(V x, V pivot, V& sum,
                                             V& sum_of_squares) {

@@ -4,6 +4,7 @@
 // sets.
 
 #include "kernels/cpu/cpu_kind.hpp"
+#include "kernels/cpu/elementwise_plan.hpp"
 #include "syncnorm/execution.hpp"
 #include "syncnorm/tensor_view.hpp"
 #include "tests/kernels/tensor.hpp"
@@ -84,7 +85,6 @@ inline std::string describe(const tensor_layout& layout) {
 /// apart. Planes, rows of one and of several tiles of constants, rows that
 /// several fill the registers with, rows with gaps.
 inline std::vector<layout_case> far_apart(dtype type) {
-  constexpr std::int64_t bytes = std::int64_t{20} << 20;
   std::vector<layout_case> result;
   for (tensor_shape shape : {tensor_shape{1, 5, 6001},
                              {1, 16, 1700},
@@ -94,7 +94,8 @@ inline std::vector<layout_case> far_apart(dtype type) {
                              {11, 700, 1}})
     for (auto format : all_formats)
       for (auto skip : {std::size_t{0}, std::size_t{3}}) {
-        auto stride = bytes / shape.samples / std::int64_t(size_of(type)) + 1;
+        auto column = shape.samples * std::int64_t(size_of(type));
+        auto stride = cpu::streamed_bytes / column + 1;
         result.push_back({{type, shape, format, stride, {}}, skip});
       }
   return result;
