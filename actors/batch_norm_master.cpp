@@ -80,17 +80,11 @@ private:
   std::vector<const_moments_view> parts_;
 };
 
-/// Merges all batches of `messages` into `result`, which has the first
-/// message's other fields.
+/// Merges all batches of `messages` into `result`, which has their counts.
 void merge_batches(std::span<const message> messages,
                    batch_norm_message& result) {
-  auto some = false;
-  for (std::size_t i = 0; i < batches_of(result); ++i) {
-    count_of(result, i) = total_count(messages, i);
-    some = some || count_of(result, i) != 0;
-  }
   result.values = {};
-  if (!some && result.more.empty())
+  if (result.count == 0 && result.more.empty())
     return;
   auto size = 2 * std::size_t(result.channels);
   std::vector<double> values(size * batches_of(result));
@@ -246,14 +240,17 @@ batch_norm_message merge_messages(std::span<const message> messages,
   if (messages.size() == 1)
     return first;
   auto result = first;
-  result.count = total_count(messages, 0);
   result.resend = is_mixed(messages);
   if (result.resend) {
     result.count = 0;
     result.values = {};
     result.update = {};
     result.more.clear();
-  } else if (first.values.on_device()) {
+    return result;
+  }
+  for (std::size_t i = 0; i < batches_of(result); ++i)
+    count_of(result, i) = total_count(messages, i);
+  if (first.values.on_device()) {
     result.values = detail::merge_on_device(messages, on);
   } else if (first.mode == round_mode::forward) {
     merge_batches(messages, result);
@@ -275,9 +272,7 @@ batch_norm_reply merge_round(std::span<const message> messages,
   if (!total.values.on_device())
     return forward ? finish_forward(owner, std::move(total))
                    : finish_backward(std::move(total));
-  if (forward)
-    detail::require_counters(owner, total.update, total.count);
-  return detail::finish_on_device(total, on);
+  return detail::finish_on_device(owner, total, on);
 }
 
 sync_reduction<batch_norm_message, batch_norm_reply>

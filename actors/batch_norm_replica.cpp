@@ -1,5 +1,7 @@
 #include "syncnorm/batch_norm_replica.hpp"
 
+#include "round_arguments.hpp"
+
 #include "syncnorm/batch_norm.hpp"
 #include "syncnorm/error.hpp"
 #include "syncnorm/moments.hpp"
@@ -150,36 +152,28 @@ batch_norm_message batch_norm_replica::begin_forward(const const_tensor_view& x,
 }
 
 batch_norm_message batch_norm_replica::measure(const const_tensor_view& x) {
-  require("forward", "x", x);
+  return measure({&x, 1});
+}
+
+batch_norm_message
+batch_norm_replica::measure(std::span<const const_tensor_view> xs) {
+  if (xs.empty())
+    throw error{errc::invalid_argument,
+                fmt::format("layer {}: forward: expected 1 batch or more, got "
+                            "none",
+                            options_.name)};
+  for (const auto& x : xs)
+    require("forward", "x", x);
   bring_to_device();
   batch_norm_message message;
   message.mode = round_mode::forward;
   message.type = options_.type;
   message.channels = options_.channels;
+  message.more.resize(xs.size() - 1);
   if (device_)
-    message.values = device_->moments(x, message.count);
+    message.values = device_->moments(xs, message);
   else
-    measure_on_host({&x, 1}, message);
-  return message;
-}
-
-batch_norm_message
-batch_norm_replica::measure(std::span<const const_tensor_view> xs) {
-  if (xs.empty() || (xs.size() > 1 && device_))
-    throw error{errc::invalid_argument,
-                fmt::format("layer {}: forward: expected {}, got {} batches "
-                            "together",
-                            options_.name,
-                            device_ ? "1 batch on a device" : "1 or more",
-                            xs.size())};
-  for (const auto& x : xs)
-    require("forward", "x", x);
-  if (device_)
-    return measure(xs[0]);
-  batch_norm_message message;
-  message.type = options_.type;
-  message.channels = options_.channels;
-  measure_on_host(xs, message);
+    message.values = moments_on_host(xs, message);
   return message;
 }
 
@@ -187,10 +181,10 @@ void batch_norm_replica::add_update(batch_norm_message& message) const {
   message.update = make_update();
 }
 
-void batch_norm_replica::measure_on_host(std::span<const const_tensor_view> xs,
-                                         batch_norm_message& message) {
+double_array
+batch_norm_replica::moments_on_host(std::span<const const_tensor_view> xs,
+                                    batch_norm_message& message) {
   std::vector<double> values(2 * channels() * xs.size());
-  message.more.resize(xs.size() - 1);
   for (std::size_t i = 0; i < xs.size(); ++i) {
     auto* mean = values.data() + 2 * channels() * i;
     moments_view out{0,
@@ -201,9 +195,9 @@ void batch_norm_replica::measure_on_host(std::span<const const_tensor_view> xs,
                      options_.where};
     batch_moments(run(), xs[i], out,
                   scratch(batch_moments_workspace(xs[i].layout())));
-    (i == 0 ? message.count : message.more[i - 1]) = out.count;
+    detail::count_of(message, i) = out.count;
   }
-  message.values = double_array{std::move(values)};
+  return double_array{std::move(values)};
 }
 
 batch_norm_tape batch_norm_replica::end_forward(const batch_norm_reply& reply,
@@ -231,6 +225,13 @@ void batch_norm_replica::write_tape(batch_norm_tape& tape, std::int64_t count,
   tape.inv_std_.assign(values.last(channels()));
 }
 
+void batch_norm_replica::write_tape(batch_norm_tape& tape, std::int64_t count,
+                                    device_array values) const {
+  tape.source_ = source_of_round();
+  tape.count_ = count;
+  tape.on_device_ = std::move(values);
+}
+
 batch_norm_tape batch_norm_replica::accept(const batch_norm_reply& reply) {
   batch_norm_tape tape;
   accept(reply, {&tape, 1});
@@ -241,14 +242,16 @@ void batch_norm_replica::accept(const batch_norm_reply& reply,
                                 std::span<batch_norm_tape> tapes) {
   require_reply(reply, tapes.size());
   auto size = 2 * channels();
-  if (device_) {
-    tapes[0].source_ = source_of_round();
-    tapes[0].count_ = reply.count;
-    tapes[0].on_device_ = device_->receive(reply.values);
+  device_array there;
+  if (device_)
+    there = device_->receive(reply.values);
+  for (std::size_t i = 0; i < tapes.size(); ++i) {
+    auto count = i == 0 ? reply.count : reply.more[i - 1];
+    if (device_)
+      write_tape(tapes[i], count, there.part(i * size, size));
+    else
+      write_tape(tapes[i], count, reply.values.view().subspan(i * size, size));
   }
-  for (std::size_t i = 0; i < tapes.size() && !device_; ++i)
-    write_tape(tapes[i], i == 0 ? reply.count : reply.more[i - 1],
-               reply.values.view().subspan(i * size, size));
   take_over(reply);
   device_is_newer_ = true;
 }

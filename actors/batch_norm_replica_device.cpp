@@ -187,4 +187,20 @@ batch_norm_replica::write_on_device(const std::string& name,
   return channels();
 }
 
+// -- what was learned ---------------------------------------------------------
+
+detail::learned_statistics batch_norm_replica::learned() {
+  bring_to_device();
+  return {device_->array(device_share::running), num_batches_tracked_,
+          num_elements_tracked_};
+}
+
+void batch_norm_replica::unlearn(const detail::learned_statistics& since) {
+  if (since.running.size() != 0)
+    device_->take_over(since.running);
+  num_batches_tracked_ = since.num_batches_tracked;
+  num_elements_tracked_ = since.num_elements_tracked;
+  device_is_newer_ = true;
+}
+
 } // namespace syncnorm

@@ -95,8 +95,7 @@ void batch_norm_slave::on_exit() {
     jobs_.push_front(std::exchange(current_, nullptr));
   for (auto& x : std::exchange(jobs_, {}))
     drop(*x, reason);
-  for (auto& [ticket, then] : std::exchange(outstanding_, {}))
-    then(reason);
+  end_work_from(0, reason);
   // Whoever destroys them waits for the device, which no worker of CAF's may.
   if (on_device()) {
     keep_until_done(replica_);
@@ -221,6 +220,7 @@ void batch_norm_slave::start(const job_ptr& at, forward_job& x) {
     x.ys.push_back(make_output(one.view().layout()));
   x.memory = hold(x);
   if (alone) {
+    remember(x);
     forward_alone(x);
     return finish(at);
   }
@@ -253,6 +253,7 @@ void batch_norm_slave::end_forward(const job_ptr& at,
   auto& x = std::get<forward_job>(*at);
   x.tapes = std::exchange(used_tapes_, {});
   x.tapes.resize(x.xs.size());
+  remember(x);
   replica_->accept(reply, x.tapes);
   start_ahead();
   for (std::size_t i = 0; i < x.xs.size(); ++i)
@@ -270,7 +271,7 @@ void batch_norm_slave::finish(const job_ptr& at) {
   when_done(std::move(keep), [this, at](const caf::error& reason) {
     auto& mine = std::get<forward_job>(*at);
     if (reason != caf::none)
-      deliver(mine, reason);
+      take_back(mine, reason);
     else
       answer(mine);
   });
@@ -373,6 +374,8 @@ void batch_norm_slave::contribute(const batch_norm_message& message) {
 }
 
 void batch_norm_slave::go_on(const batch_norm_reply& reply) {
+  if (overtaken_ != caf::none)
+    return stop(std::exchange(overtaken_, {}));
   if (!reply.resend) {
     // Another pass may begin before this one is done.
     auto done = std::exchange(done_, nullptr);
@@ -390,6 +393,7 @@ void batch_norm_slave::go_on(const batch_norm_reply& reply) {
 void batch_norm_slave::stop(const caf::error& reason) {
   done_ = nullptr;
   sent_ = {};
+  overtaken_ = {};
   if (auto mine = std::exchange(current_, nullptr))
     drop(*mine, from_master(reason));
   next();

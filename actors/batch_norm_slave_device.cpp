@@ -6,7 +6,9 @@
 
 #include <fmt/format.h>
 
+#include <ranges>
 #include <utility>
+#include <vector>
 
 namespace syncnorm::detail {
 
@@ -101,16 +103,41 @@ void batch_norm_slave::when_done(stream_work work, on_end then) {
 
 void batch_norm_slave::work_ended(std::uint64_t ticket,
                                   const caf::error& reason) {
-  auto ended = outstanding_.extract(ticket);
-  if (ended.empty())
+  if (!outstanding_.contains(ticket))
     return;
   if (reason == caf::none)
-    return ended.mapped()({});
+    return outstanding_.extract(ticket).mapped()({});
   auto text = fmt::format("layer {}: replica {}: {}", replica_->options().name,
                           role_.copy_id, text_of(reason));
-  ended.mapped()(
-      make_error(code_of(reason).value_or(errc::device_failure), text));
+  auto why = make_error(code_of(reason).value_or(errc::device_failure), text);
+  if (current_)
+    overtaken_ = why;
+  end_work_from(ticket, why);
   give_up(text);
+}
+
+void batch_norm_slave::end_work_from(std::uint64_t ticket,
+                                     const caf::error& reason) {
+  std::vector<on_end> ended;
+  auto first = outstanding_.lower_bound(ticket);
+  for (auto i = first; i != outstanding_.end(); ++i)
+    ended.push_back(std::move(i->second));
+  // Before they are called: another pass may begin then.
+  outstanding_.erase(first, outstanding_.end());
+  for (auto& then : ended | std::views::reverse)
+    then(reason);
+}
+
+// -- what was learned ---------------------------------------------------------
+
+void batch_norm_slave::remember(forward_job& x) {
+  if (on_device())
+    x.before = replica_->learned();
+}
+
+void batch_norm_slave::take_back(forward_job& x, const caf::error& reason) {
+  replica_->unlearn(x.before);
+  deliver(x, reason);
 }
 
 } // namespace syncnorm::detail

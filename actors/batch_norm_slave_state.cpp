@@ -113,7 +113,15 @@ batch_norm_slave::write_to_device(const std::string& name,
       return no_such_array(name);
     if (*size != values.size())
       return wrong_size(name, *size, values);
-    return caf::unit;
+    // Behind the passes that may still take back what they learned.
+    auto promise = make_response_promise<void>();
+    when_done(nullptr, [promise](const caf::error& reason) mutable {
+      if (reason != caf::none)
+        promise.deliver(reason);
+      else
+        acknowledge(promise);
+    });
+    return promise;
   } catch (const error& x) {
     return to_caf_error(x);
   }

@@ -1,5 +1,7 @@
 #include "syncnorm/detail/device_share.hpp"
 
+#include "round_arguments.hpp"
+
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -66,16 +68,19 @@ workspace device_share::scratch(std::size_t bytes) {
 
 // -- forward ------------------------------------------------------------------
 
-device_array device_share::moments(const const_tensor_view& x,
-                                   std::int64_t& count) {
+device_array device_share::moments(std::span<const const_tensor_view> xs,
+                                   batch_norm_message& message) {
   auto half = static_cast<std::size_t>(channels_);
-  device_array result{stream_, moments_type_, 2 * half};
-  moments_view out{0,         result.data(), result.at(half),
-                   channels_, moments_type_, stream_.where()};
-  auto bytes = runtime().batch_moments_workspace(x.layout());
-  runtime().batch_moments(stream_.run(), x, out, scratch(bytes));
+  device_array result{stream_, moments_type_, 2 * half * xs.size()};
+  for (std::size_t i = 0; i < xs.size(); ++i) {
+    auto* mean = result.at(2 * half * i);
+    moments_view out{0,         mean,          result.at(2 * half * i + half),
+                     channels_, moments_type_, stream_.where()};
+    auto bytes = runtime().batch_moments_workspace(xs[i].layout());
+    runtime().batch_moments(stream_.run(), xs[i], out, scratch(bytes));
+    count_of(message, i) = out.count;
+  }
   result.publish();
-  count = out.count;
   return result;
 }
 

@@ -76,11 +76,10 @@ void require_known(const round_message& x) {
     refuse(errc::malformed_message, x,
            fmt::format("{} values for {} channels in {} batches, expected {}",
                        m.values.size(), m.channels, batches_of(m), expected));
-  if (!m.more.empty()
-      && (m.mode != round_mode::forward || m.values.on_device()))
+  if (!m.more.empty() && m.mode != round_mode::forward)
     refuse(errc::invalid_argument, x,
-           fmt::format("{} batches in one message; only forward passes in host "
-                       "memory can share one",
+           fmt::format("{} batches in one message; only forward passes can "
+                       "share one",
                        batches_of(m)));
 }
 

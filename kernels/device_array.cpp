@@ -4,6 +4,7 @@
 #include "syncnorm/error.hpp"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 namespace syncnorm {
@@ -131,7 +132,6 @@ pinned_memory::pinned_memory(const device_stream& stream, std::size_t bytes)
 struct device_array::block {
   device_stream stream;
   dtype type = dtype::float32;
-  std::size_t size = 0;
   void* data = nullptr;
   device_event ready;
 
@@ -143,10 +143,10 @@ struct device_array::block {
 
 device_array::device_array(const device_stream& stream, dtype type,
                            std::size_t size)
-    : block_{std::make_shared<block>()} {
+    : block_{std::make_shared<block>()},
+      size_{size} {
   block_->stream = require_stream("device_array", stream);
   block_->type = type;
-  block_->size = size;
   // A kernel's arguments are not null, even of an empty array.
   auto bytes = std::max<std::size_t>(size, 1) * size_of(type);
   block_->data = stream.runtime().allocate(stream.run(), bytes);
@@ -158,11 +158,11 @@ void device_array::publish() {
 }
 
 std::size_t device_array::size() const noexcept {
-  return block_ ? block_->size : 0;
+  return block_ ? size_ : 0;
 }
 
 std::size_t device_array::bytes() const noexcept {
-  return block_ ? block_->size * size_of(block_->type) : 0;
+  return size() * size_of(type());
 }
 
 dtype device_array::type() const noexcept {
@@ -170,13 +170,26 @@ dtype device_array::type() const noexcept {
 }
 
 void* device_array::data() const noexcept {
-  return block_ ? block_->data : nullptr;
+  return at(0);
 }
 
 void* device_array::at(std::size_t i) const noexcept {
   if (!block_)
     return nullptr;
-  return static_cast<std::byte*>(block_->data) + i * size_of(block_->type);
+  return static_cast<std::byte*>(block_->data)
+         + (first_ + i) * size_of(block_->type);
+}
+
+device_array device_array::part(std::size_t first, std::size_t size) const {
+  auto all = this->size();
+  if (first > all || size > all - first)
+    fail(errc::invalid_argument, "device_array::part", "size",
+         std::to_string(all) + " elements or fewer in all",
+         std::to_string(size) + " from " + std::to_string(first) + " on");
+  auto result = *this;
+  result.first_ += first;
+  result.size_ = size;
+  return result;
 }
 
 const device_stream& device_array::stream() const noexcept {

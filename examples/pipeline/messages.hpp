@@ -5,8 +5,8 @@
 #include <syncnorm/actors.hpp>
 #include <syncnorm/compat.hpp>
 
+#include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -63,9 +63,6 @@ struct crew {
   /// Such groups on their way at a time: while one waits for the statistics of
   /// all slaves, the next is measured.
   std::size_t groups = 2;
-  /// A batch whose statistics had been counted before its answers were lost:
-  /// normalized, and not to be fed again.
-  std::optional<syncnorm::shared_tensor> redone{};
 };
 
 } // namespace pipeline
@@ -125,10 +122,10 @@ using supervisor_actor = syncnorm::compat::typed_actor<
     /// From anybody: the slave actors of now.
     caf::result<crew>(crew_atom),
 
-    /// From the normalizer, when no request to a slave is open: the batch that
-    /// is to be fed next. Answered with new slave actors that have seen all
-    /// batches before that one.
-    caf::result<crew>(recover_atom, batch),
+    /// From the normalizer, when no request to a slave is open. Answered with
+    /// new slave actors that have seen all batches that the old ones all have
+    /// answered.
+    caf::result<crew>(recover_atom),
 
     /// From the normalizer, when the stream has ended without failure: end the
     /// slaves, save the state. Answered with why that failed, empty if it did

@@ -72,8 +72,6 @@ void normalizer::take(crew x) {
   for (auto& at : window_)
     if (!at->done())
       at->fed = false;
-  if (crew_.redone)
-    *window_.front() = {window_.front()->in, {*crew_.redone}, 0, true};
   settle();
   feed();
 }
@@ -175,8 +173,7 @@ void normalizer::recover() {
     return give_up(syncnorm::describe(*broken_));
   ++recoveries_;
   recovering_ = true;
-  syncnorm::compat::request(this, supervisor_, recover_atom_v,
-                            window_.front()->in)
+  syncnorm::compat::request(this, supervisor_, recover_atom_v)
       .then([this](const crew& x) { take(x); },
             [this](const caf::error& x) { give_up(syncnorm::describe(x)); });
 }

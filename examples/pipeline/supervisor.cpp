@@ -34,25 +34,6 @@ void copy_state(syncnorm::batch_norm_replica& from,
         target[i].values);
 }
 
-/// Normalizes `x` with the statistics that have it already, as the slaves did
-/// whose answers were lost.
-syncnorm::shared_tensor
-normalize_again(const syncnorm::batch_norm_replica& with,
-                const syncnorm::shared_tensor& x) {
-  // Where x lies. Online statistics are in the state; those of a batch are made
-  // again. The copy is thrown away with what it learns.
-  auto options = with.options();
-  options.where = x.view().where();
-  options.stream = {};
-  syncnorm::batch_norm_replica replica{options};
-  replica.assign_state(with);
-  if (replica.options().online)
-    replica.train(false);
-  syncnorm::tensor_memory y{x.view().layout()};
-  (void) replica.forward_alone(x.view(), y.view());
-  return y.share();
-}
-
 } // namespace
 
 stages make_stages(caf::actor_system& system,
@@ -76,14 +57,7 @@ supervisor::supervisor(caf::actor_config& config, stages owned,
                        std::string state_file)
     : supervisor_actor::base{config},
       stages_{std::move(owned)},
-      state_file_{std::move(state_file)},
-      on_cpus_{
-          std::ranges::all_of(stages_,
-                              [](auto& stage) {
-                                return stage->replica().options().where.type
-                                       == syncnorm::device_type::cpu;
-                              })},
-      batches_before_{batches_seen(stages_[0]->replica())} {}
+      state_file_{std::move(state_file)} {}
 
 void supervisor::on_exit() {
   stages_.clear();
@@ -93,7 +67,7 @@ supervisor::behavior_type supervisor::make_behavior() {
   syncnorm::execute_replication_callbacks(stages_);
   return {
       [this](crew_atom) { return current(); },
-      [this](recover_atom, const batch& next) { return recover(next); },
+      [this](recover_atom) { return recover(); },
       [this](dismiss_atom) { return dismiss(); },
   };
 }
@@ -102,33 +76,24 @@ crew supervisor::current() const {
   crew result;
   for (const auto& stage : stages_)
     result.slaves.push_back(stage->slave());
-  // A device answers one batch at a time, and later than it counts it.
-  if (!on_cpus_)
-    result.together = result.groups = 1;
   return result;
 }
 
 // begin: recover
-caf::result<crew> supervisor::recover(const batch& next) {
+crew supervisor::recover() {
   // Ends the slaves that are left, and waits until each has given its state
-  // back. What came out was answered by all, so counted by all: the one that
-  // has seen least has seen that, and nothing that will be fed again.
+  // back, which holds what it has answered and nothing else. What came out was
+  // answered by all: the one that has seen least has seen that, and nothing
+  // that will be fed again.
   syncnorm::release_replicas(stages_);
   auto& least = (*std::ranges::min_element(stages_, {}, [](auto& stage) {
                   return batches_seen(stage->replica());
                 }))->replica();
   for (auto& stage : stages_)
     copy_state(least, stage->replica());
-  // On a device a batch can be counted and its answer be lost.
-  std::optional<syncnorm::shared_tensor> redone;
-  auto seen = static_cast<std::uint64_t>(batches_seen(least) - batches_before_);
-  if (seen > next.number)
-    redone = normalize_again(least, next.parts[0]);
   // A new master, new slaves, registered with it.
   syncnorm::execute_replication_callbacks(stages_);
-  auto result = current();
-  result.redone = std::move(redone);
-  return result;
+  return current();
 }
 // end: recover
 

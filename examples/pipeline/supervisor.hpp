@@ -34,14 +34,11 @@ public:
 
 private:
   [[nodiscard]] crew current() const;
-  caf::result<crew> recover(const batch& next);
+  crew recover();
   std::string dismiss();
 
   stages stages_;
   std::string state_file_;
-  bool on_cpus_ = true;
-  /// Batches that the statistics held when the stream began.
-  std::int64_t batches_before_ = 0;
 };
 
 } // namespace pipeline

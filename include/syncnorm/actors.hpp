@@ -108,7 +108,7 @@ using batch_norm_slave_actor = detail::typed_actor<
     /// for the same ones together. Answered with their y and the ticket of the
     /// first; those of the others follow it by one.
     /// Errors: as above, for all of them if one does not fit; invalid_argument
-    /// for none, and for more than one on a CUDA device.
+    /// for none.
     caf::result<shared_tensors, std::uint64_t>(forward_atom, shared_tensors),
 
     /// From whoever takes the layer's output: the ticket and dy. Answered with
@@ -133,7 +133,8 @@ using batch_norm_slave_actor = detail::typed_actor<
     /// Errors: invalid_argument for an unknown name.
     caf::result<double_array>(read_state_atom, std::string),
 
-    /// From the trainer, between passes: overwrites that array.
+    /// From the trainer, between passes: overwrites that array. Answered when
+    /// it is written.
     /// Errors: as above, and for a counter that is no whole number from 0 to
     /// 2^53; shape_mismatch for another number of elements.
     caf::result<void>(write_state_atom, std::string, double_array),

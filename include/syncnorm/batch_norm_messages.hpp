@@ -130,8 +130,8 @@ struct batch_norm_message {
   /// This stands for messages of which some are on devices and others in host
   /// memory, or on devices of another node: nothing was merged.
   bool resend = false;
-  /// Forward, in host memory: `count` of the batches behind the first, each of
-  /// which gets statistics of its own; as many for all replicas.
+  /// Forward: `count` of the batches behind the first, each of which gets
+  /// statistics of its own; as many for all replicas.
   std::vector<std::int64_t> more;
 };
 

@@ -5,6 +5,7 @@
 #include "syncnorm/batch_norm_options.hpp"
 #include "syncnorm/channel_array.hpp"
 #include "syncnorm/detail/device_share.hpp"
+#include "syncnorm/detail/learned_statistics.hpp"
 #include "syncnorm/tensor_view.hpp"
 
 #include <cstddef>
@@ -145,6 +146,13 @@ public:
   std::optional<std::size_t> write_on_device(const std::string& name,
                                              std::span<const double> values);
 
+  /// On a CUDA device: what was learned by the passes so far, those that are
+  /// enqueued included. Nothing is copied.
+  [[nodiscard]] detail::learned_statistics learned();
+
+  /// Takes back what was learned since then.
+  void unlearn(const detail::learned_statistics& since);
+
   // -- forward ----------------------------------------------------------------
 
   /// True if a forward pass uses the statistics of all replicas.
@@ -179,9 +187,8 @@ public:
   [[nodiscard]] batch_norm_message measure(const const_tensor_view& x);
 
   /// The same for several batches that share a message, each of which gets
-  /// statistics of its own, as by passes one after the other. On the CPU.
-  /// @throws error as `forward_alone`; `invalid_argument` for none, and for
-  ///         more than one on a CUDA device.
+  /// statistics of its own, as by passes one after the other.
+  /// @throws error as `forward_alone`; `invalid_argument` for none.
   [[nodiscard]] batch_norm_message
   measure(std::span<const const_tensor_view> xs);
 
@@ -269,10 +276,13 @@ private:
   [[nodiscard]] batch_norm_tape::source source_of_round() const noexcept;
   void write_tape(batch_norm_tape& tape, std::int64_t count,
                   std::span<const double> values) const;
+  void write_tape(batch_norm_tape& tape, std::int64_t count,
+                  device_array values) const;
   [[nodiscard]] batch_norm_tape running_tape();
   void learn_alone(const const_tensor_view& x, batch_norm_tape& tape);
-  void measure_on_host(std::span<const const_tensor_view> xs,
-                       batch_norm_message& message);
+  [[nodiscard]] double_array
+  moments_on_host(std::span<const const_tensor_view> xs,
+                  batch_norm_message& message);
   [[nodiscard]] double_array sums_on_host(const const_tensor_view& dy,
                                           const const_tensor_view& x,
                                           const batch_norm_tape& tape);

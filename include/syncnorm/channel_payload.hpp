@@ -47,7 +47,7 @@ public:
   /// In host memory as the arrays; on a device whether they are one array.
   friend bool operator==(const channel_payload& x, const channel_payload& y) {
     if (x.on_device() || y.on_device())
-      return x.device_.data() == y.device_.data();
+      return x.device_.data() == y.device_.data() && x.size() == y.size();
     return static_cast<const double_array&>(x)
            == static_cast<const double_array&>(y);
   }

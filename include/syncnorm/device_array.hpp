@@ -106,8 +106,8 @@ private:
 class device_reading;
 
 /// An array in the memory of a device, written once, in one stream, and read
-/// from then on, in any. Copies share its memory, which goes back, in the order
-/// of that stream, with the last of them.
+/// from then on, in any. Copies and parts share its memory, which goes back, in
+/// the order of that stream, with the last of them.
 class device_array {
 public:
   /// No array.
@@ -139,6 +139,11 @@ public:
   /// The stream that writes it, on the device where it lies.
   [[nodiscard]] const device_stream& stream() const noexcept;
 
+  /// The `size` elements from `first` on, as an array. It is published when
+  /// this one is.
+  /// @throws error `invalid_argument` if they are not all in this array.
+  [[nodiscard]] device_array part(std::size_t first, std::size_t size) const;
+
   /// Lets `reader`, a stream of the same device, read it as long as the result
   /// is kept, behind the ready-event. Of no array nothing is read.
   /// @throws error `invalid_argument` if there is an array and no stream,
@@ -162,6 +167,8 @@ private:
   struct block;
 
   std::shared_ptr<block> block_;
+  std::size_t first_ = 0;
+  std::size_t size_ = 0;
 };
 
 /// An array while a stream reads it. When this goes, the stream that wrote the

@@ -21,3 +21,4 @@ std::vector<syncnorm::device> places() {
 #include "tests/actors/device_cases.hpp"
 #include "tests/actors/device_host_tensor_cases.hpp"
 #include "tests/actors/device_online_cases.hpp"
+#include "tests/actors/device_together_cases.hpp"

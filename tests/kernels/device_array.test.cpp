@@ -92,6 +92,34 @@ TEST_CASE("an array's memory goes back when the last stream has read it") {
   CHECK(gpus.faults() == faults{});
 }
 
+TEST_CASE("a part of an array is an array that shares its memory and its "
+          "event") {
+  emulated_devices gpus{2};
+  auto a = device_stream::make(gpus, gpu0);
+  auto b = device_stream::make(gpus, gpu0);
+  auto there = device_stream::make(gpus, gpu1);
+  pinned_memory host{a, 40};
+  gpus.hold();
+  std::optional<device_array> x = upload(a, {1, 2, 3, 4, 5}, host);
+  auto middle = x->part(1, 3);
+  auto last = middle.part(2, 1);
+  CHECK(middle.size() == 3);
+  CHECK(middle.bytes() == 24);
+  CHECK(middle.data() == x->at(1));
+  CHECK(middle.at(2) == last.data());
+  CHECK(x->part(5, 0).size() == 0);
+  x.reset();
+  auto y = doubled(b, middle);
+  auto z = doubled(there, last.on_device_of(there));
+  last = {};
+  gpus.go();
+  CHECK(download(y) == std::vector<double>{4, 6, 8});
+  CHECK(download(z) == std::vector<double>{8});
+  CHECK(download(middle) == std::vector<double>{2, 3, 4});
+  gpus.drain();
+  CHECK(gpus.faults() == faults{});
+}
+
 TEST_CASE(
     "a reader's end throws nothing, also where there is no memory for its "
     "event") {
@@ -178,6 +206,10 @@ TEST_CASE("what needs a stream or an array refuses none") {
         == "device_array::on_device_of" + stream);
   CHECK(refusal([&] { std::ignore = x.read_on({}); })
         == "device_array::read_on" + stream);
+  const std::string part =
+      "device_array::part: size: expected 2 elements or fewer in all, got ";
+  CHECK(refusal([&] { std::ignore = x.part(1, 2); }) == part + "2 from 1 on");
+  CHECK(refusal([&] { std::ignore = x.part(3, 0); }) == part + "0 from 3 on");
   CHECK(refusal([] { device_array{}.publish(); })
         == "device_array::publish" + array);
   CHECK(refusal([] { device_array{}.copy_to({}); })
@@ -190,5 +222,6 @@ TEST_CASE("no stream, array or event is one that does nothing") {
   device_event{}.synchronize();
   CHECK(device_array{}.size() == 0);
   CHECK(device_array{}.data() == nullptr);
+  CHECK(device_array{}.part(0, 0).data() == nullptr);
   CHECK(device_array{}.read_on({}).data() == nullptr);
 }

@@ -90,7 +90,7 @@ public:
           promise_ = make_response_promise<crew>();
           return *promise_;
         },
-        [this](recover_atom, const batch&) {
+        [this](recover_atom) {
           told_ = true;
           if (promise_)
             promise_->deliver(later_);
@@ -175,7 +175,7 @@ seen scatter(caf::actor_system& system, std::size_t together,
   for (std::uint64_t k = 0; k < batches; ++k)
     syncnorm::detail::anon_send(stage, batch_atom_v, make_batch(k));
   syncnorm::detail::anon_send(stage, end_atom_v, totals{});
-  syncnorm::detail::anon_send(keeper, recover_atom_v, batch{});
+  syncnorm::detail::anon_send(keeper, recover_atom_v);
   auto result = done->get();
   caf::anon_send_exit(stage, caf::exit_reason::user_shutdown);
   for (const auto& slave : later.slaves)

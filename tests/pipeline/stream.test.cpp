@@ -127,7 +127,7 @@ public:
   behavior_type make_behavior() override {
     return {
         [this](crew_atom) { return dead_; },
-        [this](recover_atom, const batch&) { return dead_; },
+        [this](recover_atom) { return dead_; },
         [](dismiss_atom) { return std::string{}; },
     };
   }

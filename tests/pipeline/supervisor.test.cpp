@@ -6,8 +6,6 @@
 
 #include <doctest/doctest.h>
 
-#include <array>
-#include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
@@ -64,17 +62,6 @@ stages two_stages(caf::actor_system& system) {
   return make_stages(system, stream_options(1, true), {cpu, cpu}, true, "");
 }
 
-/// Two records of one feature: 3 and 7.
-batch batch_number(std::uint64_t number) {
-  std::array<std::int64_t, 2> sizes{2, 1};
-  syncnorm::tensor_memory memory{
-      syncnorm::make_layout(syncnorm::dtype::float32, sizes)};
-  auto* values = static_cast<float*>(memory.view().data());
-  values[0] = 3;
-  values[1] = 7;
-  return {number, {memory.share()}};
-}
-
 } // namespace
 
 TEST_CASE_FIXTURE(pipeline_fixture, "after a failure all slaves go on from the "
@@ -87,30 +74,9 @@ TEST_CASE_FIXTURE(pipeline_fixture, "after a failure all slaves go on from the "
   under.write(before[0], "num_batches_tracked", {4});
   under.write(before[1], "running_mean", {9});
   under.write(before[1], "num_batches_tracked", {6});
-  auto after = under.ask(recover_atom_v, batch_number(4));
-  CHECK(!after.redone);
+  auto after = under.ask(recover_atom_v);
   for (const auto& slave : after.slaves) {
     CHECK(under.read(slave, "running_mean") == std::vector<double>{5});
     CHECK(under.read(slave, "num_batches_tracked") == std::vector<double>{4});
   }
-}
-
-TEST_CASE_FIXTURE(pipeline_fixture, "a batch that all had counted, but not "
-                                    "answered, is normalized with what they "
-                                    "know, and not counted again") {
-  supervised under{system, two_stages(system)};
-  for (const auto& slave : under.ask(crew_atom_v).slaves) {
-    // Mean 5 and variance 4 of two elements: those of the batch.
-    under.write(slave, "running_mean", {5});
-    under.write(slave, "running_m2", {8});
-    under.write(slave, "num_elements_tracked", {2});
-    under.write(slave, "num_batches_tracked", {1});
-  }
-  auto after = under.ask(recover_atom_v, batch_number(0));
-  REQUIRE(after.redone.has_value());
-  const auto* y = static_cast<const float*>(after.redone->view().data());
-  CHECK(std::abs(y[0] + 1) < 1e-5);
-  CHECK(std::abs(y[1] - 1) < 1e-5);
-  for (const auto& slave : after.slaves)
-    CHECK(under.read(slave, "num_batches_tracked") == std::vector<double>{1});
 }

@@ -3,6 +3,7 @@
 #include "syncnorm/actors.hpp"
 #include "syncnorm/batch_norm_master.hpp"
 #include "syncnorm/batch_norm_replica.hpp"
+#include "syncnorm/detail/learned_statistics.hpp"
 #include "syncnorm/detail/stream_waiter.hpp"
 #include "syncnorm/detail/tensor_staging.hpp"
 #include "syncnorm/future_result.hpp"
@@ -71,6 +72,8 @@ private:
     std::vector<tensor_memory> ys{};
     /// On a device: where each of ys goes.
     std::vector<way_back> backs{};
+    /// On a device: what was known before this pass.
+    learned_statistics before{};
     std::vector<batch_norm_tape> tapes{};
   };
 
@@ -111,6 +114,10 @@ private:
   void end_forward(const job_ptr& at, const batch_norm_reply& reply);
   void finish(const job_ptr& at);
   void answer(forward_job& x);
+  /// On a device: the pass is about to learn.
+  void remember(forward_job& x);
+  /// On a device: the pass has learned but cannot be answered.
+  void take_back(forward_job& x, const caf::error& reason);
   static void deliver(forward_job& x, const caf::error& reason);
   void finish_backward(const job_ptr& at, const tensor_memory& dx);
   void drop(job& x, const caf::error& reason);
@@ -152,6 +159,10 @@ private:
 
   // -- the end of the stream's work -------------------------------------------
 
+  // A device is behind what was enqueued. So that the statistics hold what was
+  // answered and nothing else, a pass that is not answered takes back what it
+  // learned; and one whose work has failed ends those behind it, too.
+
   /// Called with no error, or why the work is not done.
   using on_end = std::function<void(const caf::error&)>;
 
@@ -170,6 +181,8 @@ private:
   void when_done(std::shared_ptr<const void> keep, on_end then);
   void when_done(stream_work work, on_end then);
   void work_ended(std::uint64_t ticket, const caf::error& reason);
+  /// Ends the work from `ticket` on, the last first.
+  void end_work_from(std::uint64_t ticket, const caf::error& reason);
 
   /// What the master has answered, or, if that it is gone, for which layer. An
   /// error of CAF's own means that, too: this slave is there.
@@ -204,6 +217,8 @@ private:
   job_ptr current_;
   batch_norm_message sent_;
   on_reply done_;
+  /// On a device: why the reply comes too late.
+  caf::error overtaken_;
   std::uint64_t last_ticket_ = 0;
   std::map<std::uint64_t, kept> kept_;
 

@@ -25,7 +25,7 @@ is_row(std::span<const identified<batch_norm_message>> messages);
 /// The merged values of messages that are known to agree and whose values all
 /// lie on devices, along the tree over the identifiers: enqueued behind their
 /// ready-events. Values of other devices than that of `on` are copied to it
-/// first.
+/// first. Of batches that share the messages, one behind the other.
 /// @param on none: the stream that wrote the first message's values.
 [[nodiscard]] device_array
 merge_on_device(std::span<const identified<batch_norm_message>> messages,
@@ -34,8 +34,12 @@ merge_on_device(std::span<const identified<batch_norm_message>> messages,
 /// The reply to what all messages were merged into, which lies on a device. Its
 /// running statistics are an array of their own: those of the owner stay as
 /// they are.
+/// @param owner whose update it is.
 /// @param on as for `merge_on_device`.
-[[nodiscard]] batch_norm_reply finish_on_device(const batch_norm_message& total,
+/// @throws error `malformed_message` for counters that cannot count the
+/// batches.
+[[nodiscard]] batch_norm_reply finish_on_device(std::int64_t owner,
+                                                const batch_norm_message& total,
                                                 const device_stream& on);
 
 } // namespace syncnorm::detail

@@ -52,11 +52,12 @@ public:
 
   // -- forward ----------------------------------------------------------------
 
-  /// Means and M2 of x, online in float64; sets `count`.
-  [[nodiscard]] device_array moments(const const_tensor_view& x,
-                                     std::int64_t& count);
+  /// Means and M2 of each of `xs`, one behind the other, online in float64;
+  /// sets the counts of `message`.
+  [[nodiscard]] device_array moments(std::span<const const_tensor_view> xs,
+                                     batch_norm_message& message);
 
-  /// 2 * C values of a reply, on this device and of the statistics' type.
+  /// The values of a reply, on this device and of the statistics' type.
   [[nodiscard]] device_array receive(const channel_payload& values);
 
   /// Mean and inverse deviation of evaluation.

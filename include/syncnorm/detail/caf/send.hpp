@@ -55,6 +55,15 @@ auto request(Self&& self, const Handle& to, Ts&&... xs) {
 #endif
 }
 
+/// Answers a request that is answered without a value.
+inline void acknowledge(caf::typed_response_promise<void>& promise) {
+#if SYNCNORM_CAF_LEGACY
+  static_cast<caf::response_promise&>(promise).deliver(caf::unit);
+#else
+  promise.deliver();
+#endif
+}
+
 /// What a handler returns that leaves the answer to `to`.
 template <class Self, class Handle, class... Ts>
 auto delegate(Self&& self, const Handle& to, Ts&&... xs) {
