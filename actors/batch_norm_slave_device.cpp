@@ -6,7 +6,6 @@
 
 #include <fmt/format.h>
 
-#include <ranges>
 #include <utility>
 #include <vector>
 
@@ -124,8 +123,8 @@ void batch_norm_slave::end_work_from(std::uint64_t ticket,
     ended.push_back(std::move(i->second));
   // Before they are called: another pass may begin then.
   outstanding_.erase(first, outstanding_.end());
-  for (auto& then : ended | std::views::reverse)
-    then(reason);
+  for (auto then = ended.rbegin(); then != ended.rend(); ++then)
+    (*then)(reason);
 }
 
 // -- what was learned ---------------------------------------------------------

@@ -40,13 +40,18 @@ TEST_CASE_FIXTURE(layer_fixture, "batches asked for together on devices come "
                                             {gpu[0], gpu[1]},
                                             {gpu[0], gpu[1], gpu[2]},
                                             {cpu, gpu[0], gpu[1]},
-                                            {gpu[0], cpu}}) {
+                                            {gpu[0], cpu},
+                                            on_devices(5)}) {
         CAPTURE(to_string(type));
         CAPTURE(online);
         CAPTURE(where.size());
-        check_together(
-            system,
-            {.name = "bn", .channels = 3, .type = type, .online = online},
-            where);
+        // Of five, four are behind relays.
+        check_together(system,
+                       {.name = "bn",
+                        .channels = 3,
+                        .type = type,
+                        .online = online,
+                        .fan_in = 3},
+                       where);
       }
 }

@@ -86,6 +86,13 @@ public:
     return waits_;
   }
 
+  /// Pieces of memory of devices, and of the host for them, that were not given
+  /// back, at most at a time.
+  [[nodiscard]] int peak_alive() {
+    std::unique_lock lock{mutex_};
+    return peak_alive_;
+  }
+
   /// Calls of the kernel of that name so far.
   [[nodiscard]] int calls(const std::string& kernel) {
     std::unique_lock lock{mutex_};
@@ -167,7 +174,7 @@ public:
       std::unique_lock lock{mutex_};
       auto& x = blocks_.at(memory);
       std::memset(memory, 0xff, x.bytes);
-      x.alive = false;
+      bury(x);
     });
   }
 
@@ -183,7 +190,7 @@ public:
     auto& x = blocks_.at(memory);
     if (x.pinned_for != where)
       faults_.emplace_back("pinned memory given back at another device");
-    x.alive = false;
+    bury(x);
   }
 
   void copy(const execution& at, void* to, const device& to_where,
@@ -367,7 +374,13 @@ private:
     std::align(256, bytes, start, space);
     std::memset(start, 0xff, bytes);
     blocks_.emplace(start, std::move(x));
+    peak_alive_ = std::max(peak_alive_, ++alive_);
     return start;
+  }
+
+  void bury(block& x) {
+    x.alive = false;
+    --alive_;
   }
 
   void refuse_if_broken(const device& where) const {
@@ -481,6 +494,8 @@ private:
   std::map<std::string, int> calls_;
   std::set<std::string> refused_;
   int waits_ = 0;
+  int alive_ = 0;
+  int peak_alive_ = 0;
   std::thread thread_{[this] { work(); }};
 };
 

@@ -83,3 +83,16 @@ TEST_CASE_FIXTURE(devices_fixture, "slaves on devices that die are started "
             != std::string::npos);
   }
 }
+
+TEST_CASE_FIXTURE(devices_fixture, "what devices hold stays flat, however many "
+                                   "batches pass") {
+  for (bool online : {true, false}) {
+    CAPTURE(online);
+    run_options options{.records = 7000, .online = online};
+    options.keeper = spawn_on({first_gpu, second_gpu}, online, "");
+    auto got = run(system, options);
+    check_complete(options, got);
+    // 74 with four batches on their way; one left of each would be 1000.
+    CHECK(devices.peak_alive() < 200);
+  }
+}
