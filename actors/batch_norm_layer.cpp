@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <exception>
+#include <string_view>
 #include <utility>
 
 namespace syncnorm {
@@ -86,6 +87,20 @@ auto batch_norm_layer::prepare_or_give_up(batch_norm_participant& with,
   }
 }
 
+batch_norm_reply batch_norm_layer::run_round(batch_norm_participant& with,
+                                             batch_norm_message message) {
+  try {
+    return with.run(std::move(message));
+  } catch (const error& x) {
+    std::string_view text{x.what()};
+    if (x.code() != errc::master_down || text.starts_with("layer "))
+      throw;
+    // A master that is gone has not said whose it was.
+    throw error{x.code(),
+                fmt::format("layer {}: {}", replica_.options().name, text)};
+  }
+}
+
 batch_norm_tape batch_norm_layer::forward(const const_tensor_view& x,
                                           const tensor_view& y) {
   auto* with = replica_.exchanges() ? require_participant("forward") : nullptr;
@@ -93,7 +108,7 @@ batch_norm_tape batch_norm_layer::forward(const const_tensor_view& x,
     return replica_.forward_alone(x, y);
   auto message =
       prepare_or_give_up(*with, [&] { return replica_.begin_forward(x, y); });
-  return replica_.end_forward(with->run(std::move(message)), x, y);
+  return replica_.end_forward(run_round(*with, std::move(message)), x, y);
 }
 
 void batch_norm_layer::backward(const const_tensor_view& dy,
@@ -107,7 +122,7 @@ void batch_norm_layer::backward(const const_tensor_view& dy,
     return replica_.backward_alone(dy, x, tape, dx);
   auto message = prepare_or_give_up(
       *with, [&] { return replica_.begin_backward(dy, x, tape, dx); });
-  replica_.end_backward(with->run(std::move(message)), dy, x, tape, dx);
+  replica_.end_backward(run_round(*with, std::move(message)), dy, x, tape, dx);
 }
 
 // -- what it cost -------------------------------------------------------------

@@ -123,6 +123,10 @@ private:
   template <class F>
   auto prepare_or_give_up(batch_norm_participant& with, F prepare);
 
+  /// Runs a round; its error names the layer.
+  batch_norm_reply run_round(batch_norm_participant& with,
+                             batch_norm_message message);
+
   caf::actor_system* system_;
   batch_norm_replica replica_;
   /// False for a copy that was not told yet whose copy it is.

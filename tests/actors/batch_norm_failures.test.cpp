@@ -575,15 +575,17 @@ TEST_CASE_FIXTURE(replicated, "a copy that goes away fails the round of the "
 }
 
 TEST_CASE_FIXTURE(replicated, "the master's end fails the round of the "
-                              "others") {
+                              "others, by an error that names the layer") {
   auto thrown = run_copies(copy_count, [&](std::size_t r) {
     if (r == 0)
       copies[r]->on_data_parallel_release();
     else
       forward(*copies[r], r);
   });
-  for (std::size_t r = 1; r < copy_count; ++r)
+  for (std::size_t r = 1; r < copy_count; ++r) {
     CHECK(outcome(thrown[r]).first == errc::master_down);
+    CHECK(outcome(thrown[r]).second.starts_with("layer "));
+  }
   check_works_again(copies);
 }
 
