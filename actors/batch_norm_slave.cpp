@@ -181,13 +181,15 @@ tensor_memory batch_norm_slave::make_output(const tensor_layout& layout) {
                      : pool_.take(layout);
 }
 
-void batch_norm_slave::deliver(forward_job& x, const caf::error& reason) {
+void batch_norm_slave::refuse(forward_job& x, const caf::error& reason) {
+  if (x.before)
+    replica_->unlearn(*x.before);
   std::visit([&](auto& promise) { promise.deliver(reason); }, x.promise);
 }
 
 void batch_norm_slave::drop(job& x, const caf::error& reason) {
   if (auto* forward = std::get_if<forward_job>(&x))
-    deliver(*forward, reason);
+    refuse(*forward, reason);
   else
     std::get<backward_job>(x).promise.deliver(reason);
   // Kernels of the pass may still run.
@@ -271,7 +273,7 @@ void batch_norm_slave::finish(const job_ptr& at) {
   when_done(std::move(keep), [this, at](const caf::error& reason) {
     auto& mine = std::get<forward_job>(*at);
     if (reason != caf::none)
-      take_back(mine, reason);
+      refuse(mine, reason);
     else
       answer(mine);
   });

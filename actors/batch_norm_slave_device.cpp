@@ -134,9 +134,4 @@ void batch_norm_slave::remember(forward_job& x) {
     x.before = replica_->learned();
 }
 
-void batch_norm_slave::take_back(forward_job& x, const caf::error& reason) {
-  replica_->unlearn(x.before);
-  deliver(x, reason);
-}
-
 } // namespace syncnorm::detail

@@ -213,6 +213,24 @@ TEST_CASE_FIXTURE(unanswered_fixture, "a pass whose device fails is taken back "
   }
 }
 
+TEST_CASE_FIXTURE(unanswered_fixture, "a pass whose last kernel cannot be "
+                                      "launched is taken back") {
+  std::size_t count = 1;
+  SUBCASE("alone") {}
+  SUBCASE("two copies") {
+    count = 2;
+  }
+  auto xs = make_batches(2);
+  auto want = make_slaves(count, true);
+  auto to = make_slaves(count, true);
+  for (auto* x : {&want, &to})
+    answer_all(*x, {xs[0]});
+  devices.refuse_launch("normalize");
+  for (auto& x : ask_all(to, {xs[1]}))
+    CHECK(code_of(error_of(std::move(x))) == errc::device_failure);
+  CHECK(to.state() == want.state());
+}
+
 TEST_CASE_FIXTURE(unanswered_fixture, "what is written to a copy on a device "
                                       "is answered behind the passes before "
                                       "it, so that no pass takes it back") {

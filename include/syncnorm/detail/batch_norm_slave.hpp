@@ -72,8 +72,8 @@ private:
     std::vector<tensor_memory> ys{};
     /// On a device: where each of ys goes.
     std::vector<way_back> backs{};
-    /// On a device: what was known before this pass.
-    learned_statistics before{};
+    /// On a device: what was known before this pass, once it has learned.
+    std::optional<learned_statistics> before{};
     std::vector<batch_norm_tape> tapes{};
   };
 
@@ -116,9 +116,8 @@ private:
   void answer(forward_job& x);
   /// On a device: the pass is about to learn.
   void remember(forward_job& x);
-  /// On a device: the pass has learned but cannot be answered.
-  void take_back(forward_job& x, const caf::error& reason);
-  static void deliver(forward_job& x, const caf::error& reason);
+  /// The pass cannot be answered: takes back what it learned.
+  void refuse(forward_job& x, const caf::error& reason);
   void finish_backward(const job_ptr& at, const tensor_memory& dx);
   void drop(job& x, const caf::error& reason);
 
