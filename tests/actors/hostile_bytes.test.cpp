@@ -103,7 +103,25 @@ TEST_CASE_FIXTURE(system_fixture, "a relay's parts are read whole, and "
   CHECK(describe(reason) == "stale: a text");
 }
 
+TEST_CASE("of an error that another node may have sent, only text and numbers "
+          "are written") {
+  CHECK(describe(caf::make_error(caf::sec::cannot_connect_to_node,
+                                 std::string{"there"}, std::uint16_t{17}))
+            .find("there")
+        != std::string::npos);
+  auto told = describe(caf::make_error(caf::sec::cannot_connect_to_node,
+                                       std::string{"there"}, slave_ticket{}));
+  CHECK(told.find("cannot_connect_to_node") != std::string::npos);
+  CHECK(told.find("there") == std::string::npos);
+}
+
 #if SYNCNORM_CAF_LEGACY
+TEST_CASE("an error with a duration that has no unit is told without it") {
+  caf::duration broken{static_cast<caf::time_unit>(0x4d), 3};
+  CHECK(describe(caf::make_error(caf::sec::request_timeout, broken))
+        == describe(caf::make_error(caf::sec::request_timeout)));
+}
+
 // As the fuzzer's CAF writes them.
 TEST_CASE_FIXTURE(system_fixture,
                   "the corpus has a good message of each kind") {

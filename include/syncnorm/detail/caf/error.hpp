@@ -3,6 +3,8 @@
 #include "syncnorm/detail/caf/line.hpp"
 #include "syncnorm/error.hpp"
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
 
 #if !SYNCNORM_CAF_LEGACY
@@ -32,17 +34,43 @@ inline bool is_exit(const caf::error& x) {
 #endif
 }
 
-/// What CAF says of an error. Another node can send any category: on 1.x, one
-/// that is no type of a code's size would end the process.
+/// Whether element `i` is one of those types.
+template <class... Ts>
+bool is_one_of(const caf::message& x, std::size_t i) {
+  return (x.match_element<Ts>(i) || ...);
+}
+
+/// Whether all that an error says beside its code is text and numbers.
+inline bool is_plain(const caf::message& x) {
+  for (std::size_t i = 0; i < x.size(); ++i)
+    if (!is_one_of<std::string, bool, std::int8_t, std::int16_t, std::int32_t,
+                   std::int64_t, std::uint8_t, std::uint16_t, std::uint32_t,
+                   std::uint64_t, float, double>(x, i))
+      return false;
+  return true;
+}
+
+/// What CAF says of an error. Another node can send any category and any
+/// values: on 1.x, a category that is no type of a code's size would end the
+/// process, and so would, on 0.17, a duration without a unit. Only text and
+/// numbers are written.
 inline std::string error_text(const caf::error& x) {
-#if !SYNCNORM_CAF_LEGACY
-  if (x != caf::none) { // An empty error has no category to ask for.
-    const auto* type = caf::detail::global_meta_object_or_null(x.category());
-    if (type == nullptr || type->simple_size != 1)
-      return "an error of an unknown category";
-  }
+  if (x == caf::none)
+    return caf::to_string(x);
+#if SYNCNORM_CAF_LEGACY
+  return caf::to_string(
+      is_plain(x.context()) ? x : caf::error{x.code(), x.category()});
+#else
+  const auto* type = caf::detail::global_meta_object_or_null(x.category());
+  if (type == nullptr || type->simple_size != 1)
+    return "an error of an unknown category";
+  if (is_plain(x.context()))
+    return caf::to_string(x);
+  std::string result;
+  auto code = x.code();
+  type->stringify(result, &code);
+  return result;
 #endif
-  return caf::to_string(x);
 }
 
 } // namespace syncnorm::detail
