@@ -93,9 +93,9 @@ batch_norm_reply batch_norm_layer::run_round(batch_norm_participant& with,
     return with.run(std::move(message));
   } catch (const error& x) {
     std::string_view text{x.what()};
-    if (x.code() != errc::master_down || text.starts_with("layer "))
+    if (text.starts_with("layer "))
       throw;
-    // A master that is gone has not said whose it was.
+    // A master that has not answered has not said whose it is.
     throw error{x.code(),
                 fmt::format("layer {}: {}", replica_.options().name, text)};
   }

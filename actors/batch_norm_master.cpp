@@ -219,6 +219,21 @@ batch_norm_reply ask_to_resend() {
   return result;
 }
 
+/// Numbers the forward passes of a master, so that no backward pass adds up the
+/// sums of several.
+class pass_counter {
+public:
+  void number(batch_norm_reply& reply) {
+    if (reply.resend)
+      return;
+    reply.call = last_ + 1;
+    last_ += 1 + reply.more.size();
+  }
+
+private:
+  std::uint64_t last_ = 0;
+};
+
 /// `merge_messages` on a stream of the merging actor's own, which is made when
 /// it is needed.
 auto merge_on_own_stream(const std::shared_ptr<device_stream>& stream) {
@@ -285,10 +300,14 @@ batch_norm_reduction(const sync_options& options, std::int64_t participants) {
   return {
       .merge = merge_on_own_stream(stream),
       .finish =
-          [stream](batch_norm_message total) {
+          [stream, passes = pass_counter{}](batch_norm_message total) mutable {
+            auto forward = total.mode == round_mode::forward;
             std::array one{identified<batch_norm_message>{0, std::move(total)}};
             follow_owner(one, *stream);
-            return merge_round(one, *stream);
+            auto reply = merge_round(one, *stream);
+            if (forward)
+              passes.number(reply);
+            return reply;
           },
       .participants = participants};
 }

@@ -32,15 +32,16 @@ sync_options make_sync_options(const batch_norm_options& options) {
 
 void batch_norm_options::validate() const {
   make_sync_options(*this).validate();
-  if (channels < 1)
-    refuse(*this,
-           fmt::format("channels: expected 1 or more, got {}", channels));
+  if (channels < 1 || channels > max_channels)
+    refuse(*this, fmt::format("channels: expected 1 to {}, got {}",
+                              max_channels, channels));
   if (type > dtype::bfloat16)
     refuse(*this, fmt::format("type: expected float32, float64, float16 or "
                               "bfloat16, got {}",
                               to_string(type)));
   if (!(eps >= 0) || !std::isfinite(eps))
-    refuse(*this, fmt::format("eps: expected 0 or more, got {}", eps));
+    refuse(*this,
+           fmt::format("eps: expected 0 or more, and finite, got {}", eps));
   if (mode > eps_mode::clamp)
     refuse(*this, fmt::format("mode: expected plus or clamp, got {}",
                               static_cast<int>(mode)));

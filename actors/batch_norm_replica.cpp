@@ -157,13 +157,7 @@ batch_norm_message batch_norm_replica::measure(const const_tensor_view& x) {
 
 batch_norm_message
 batch_norm_replica::measure(std::span<const const_tensor_view> xs) {
-  if (xs.empty())
-    throw error{errc::invalid_argument,
-                fmt::format("layer {}: forward: expected 1 batch or more, got "
-                            "none",
-                            options_.name)};
-  for (const auto& x : xs)
-    require("forward", "x", x);
+  require_inputs(xs);
   bring_to_device();
   batch_norm_message message;
   message.mode = round_mode::forward;
@@ -251,6 +245,7 @@ void batch_norm_replica::accept(const batch_norm_reply& reply,
       write_tape(tapes[i], count, there.part(i * size, size));
     else
       write_tape(tapes[i], count, reply.values.view().subspan(i * size, size));
+    tapes[i].call_ = reply.call == 0 ? 0 : reply.call + i;
   }
   take_over(reply);
   device_is_newer_ = true;
@@ -277,6 +272,7 @@ batch_norm_message batch_norm_replica::begin_backward(
   message.type = options_.type;
   message.channels = options_.channels;
   message.count = x.shape().per_channel();
+  message.call = tape.call_;
   if (device_)
     message.values = device_->sums(x, dy, tape.on_device_);
   else

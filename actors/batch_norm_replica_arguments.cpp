@@ -83,8 +83,17 @@ void batch_norm_replica::require_in_place(const char* call,
   }
 }
 
-void batch_norm_replica::require_input(const const_tensor_view& x) const {
-  require("forward", "x", x);
+void batch_norm_replica::require_inputs(
+    std::span<const const_tensor_view> xs) const {
+  if (xs.empty())
+    throw error{errc::invalid_argument,
+                fmt::format("layer {}: forward: expected 1 batch or more, got "
+                            "none",
+                            options_.name)};
+  if (xs.size() == 1)
+    return require("forward", "x", xs[0]);
+  for (std::size_t i = 0; i < xs.size(); ++i)
+    require("forward", fmt::format("x[{}]", i).c_str(), xs[i]);
 }
 
 void batch_norm_replica::require_forward(const const_tensor_view& x,

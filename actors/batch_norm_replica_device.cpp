@@ -130,6 +130,12 @@ void batch_norm_replica::bring_to_host() {
 }
 
 void batch_norm_replica::assign_state(const batch_norm_replica& other) {
+  if (options_.online != other.options_.online)
+    throw error{errc::shape_mismatch,
+                fmt::format("layer {}: assign_state: expected the state of a "
+                            "layer with online = {}, got online = {}",
+                            options_.name, options_.online,
+                            other.options_.online)};
   auto source = other;
   auto their_state = source.state();
   auto their_gradients = source.gradients();

@@ -22,6 +22,14 @@ caf::error to_answer(const std::exception& reason) {
   return make_error(errc::participant_failed, reason.what());
 }
 
+std::vector<const_tensor_view> views_of(const std::vector<shared_tensor>& xs) {
+  std::vector<const_tensor_view> result;
+  result.reserve(xs.size());
+  for (const auto& x : xs)
+    result.push_back(x.view());
+  return result;
+}
+
 } // namespace
 
 batch_norm_slave::batch_norm_slave(caf::actor_config& config,
@@ -199,11 +207,7 @@ void batch_norm_slave::drop(job& x, const caf::error& reason) {
 }
 
 batch_norm_message batch_norm_slave::measure(const forward_job& x) {
-  std::vector<const_tensor_view> views;
-  views.reserve(x.xs.size());
-  for (const auto& one : x.xs)
-    views.push_back(one.view());
-  return replica_->measure(views);
+  return replica_->measure(views_of(x.xs));
 }
 
 void batch_norm_slave::start(const job_ptr& at, forward_job& x) {
@@ -214,7 +218,7 @@ void batch_norm_slave::start(const job_ptr& at, forward_job& x) {
       x.backs.push_back(bring_here(one));
   std::optional<batch_norm_message> message;
   if (alone)
-    require_inputs(x);
+    replica_->require_inputs(views_of(x.xs));
   else
     message = x.measured ? std::exchange(x.measured, {}) : measure(x);
   x.ys.reserve(x.xs.size());
@@ -230,16 +234,6 @@ void batch_norm_slave::start(const job_ptr& at, forward_job& x) {
   exchange(at, std::move(*message), [this, at](const batch_norm_reply& reply) {
     end_forward(at, reply);
   });
-}
-
-void batch_norm_slave::require_inputs(const forward_job& x) const {
-  if (x.xs.empty())
-    throw error{errc::invalid_argument,
-                fmt::format("layer {}: forward: expected 1 batch or more, got "
-                            "none",
-                            replica_->options().name)};
-  for (const auto& one : x.xs)
-    replica_->require_input(one.view());
 }
 
 void batch_norm_slave::forward_alone(forward_job& x) {

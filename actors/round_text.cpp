@@ -67,7 +67,7 @@ std::string gave_up_text(const std::string& where, const participant& who,
 
 std::string membership_text(const std::string& where, std::int64_t expected,
                             const roster& members) {
-  return fmt::format("{}: {} replicas were to take part, but only {} are "
+  return fmt::format("{}: {} replicas were to take part, but {} are "
                      "registered: {}",
                      where, expected, members.replicas(), members.list());
 }
@@ -90,8 +90,10 @@ caf::error reported_error(const caf::error& x, errc fallback) {
                     text_of(x).substr(0, max_text));
 }
 
-std::string failed_before_text(const std::string& where) {
-  return where + ": the round has failed before: register again";
+std::string failed_before_text(const std::string& where,
+                               const caf::error& reason) {
+  return fmt::format("{}: the round has failed before ({}): register again",
+                     where, describe(reason));
 }
 
 std::string stale_text(const std::string& where, std::int64_t identifier,

@@ -23,6 +23,11 @@ void sync_options::validate() const {
                     "year or less, got {}",
                     layer,
                     std::chrono::duration_cast<std::chrono::hours>(*deadline))};
+  if (policy && *policy > failure_policy::continue_with_survivors)
+    throw error{errc::invalid_argument,
+                fmt::format("sync_options of layer {}: the policy must be "
+                            "fail_round or continue_with_survivors, got {}",
+                            layer, static_cast<int>(*policy))};
   if (fan_in && *fan_in < 2)
     throw error{errc::invalid_argument,
                 fmt::format("sync_options of layer {}: the fan-in must be 2 or "

@@ -14,9 +14,6 @@ namespace {
 
 constexpr auto max_bytes = std::numeric_limits<std::int64_t>::max();
 
-/// Far more than any memory holds, and so few that no workspace overflows.
-constexpr auto max_channels = std::int64_t{1} << 48;
-
 bool known(dtype type) {
   return type <= dtype::bfloat16;
 }
@@ -80,7 +77,7 @@ void check_layout(std::string_view operation, std::string_view argument,
   if (n < 0 || s < 0 || c < 1)
     bad("N >= 0, C >= 1, S >= 0", "[N, C, S] = " + to_string(layout.shape));
   if (c > max_channels)
-    bad("at most 2^48 channels", std::to_string(c));
+    bad(fmt::format("at most {} channels", max_channels), std::to_string(c));
   if (!fits(layout))
     bad("a tensor of at most 2^63 - 1 bytes",
         fmt::format("[N, C, S] = {}, sample stride {}", to_string(layout.shape),

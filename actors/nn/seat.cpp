@@ -224,9 +224,9 @@ private:
       return taking_part_.end();
     } catch (const error& x) {
       std::string_view text{x.what()};
-      if (x.code() != errc::master_down || text.starts_with("layer "))
+      if (text.starts_with("layer "))
         throw;
-      // A master that is gone has not said whose it was.
+      // A master that has not answered has not said whose it is.
       throw error{x.code(),
                   fmt::format("layer {}, round {}: {}", layer_, rounds_, text)};
     }

@@ -51,7 +51,8 @@ using sync_master_actor = detail::typed_actor<
     /// slot.
     caf::result<void>(run_master_atom, In, detail::reply_slot),
 
-    /// From anybody: how many slaves are registered.
+    /// From anybody: how many slaves are registered for the next round; 0 after
+    /// a round that has failed, until the first registers again.
     caf::result<std::uint64_t>(nr_slaves_atom),
 
     /// From anybody: what the master has counted since it was spawned.

@@ -117,8 +117,8 @@ struct batch_norm_message {
   std::int64_t channels = 0;
   /// Elements of each channel on this replica, N * S; 0 is welcome.
   std::int64_t count = 0;
-  /// Backward: which of the replica's calls of the layer this belongs to, by a
-  /// number that counts up; 0: the replica does not say.
+  /// Backward: which forward pass this belongs to, by `batch_norm_reply::call`
+  /// or a number that the replicas count themselves; 0: none says.
   std::uint64_t call = 0;
   /// 2 * C elements. Forward: means, then M2. Backward: sum(dy), then
   /// sum(dy * (x - mean)), which is 0 for a channel whose variance
@@ -188,6 +188,10 @@ struct batch_norm_reply {
   /// `count` of the batches behind the first. The running statistics are those
   /// after the last.
   std::vector<std::int64_t> more;
+  /// Forward: which of the master's passes this is, by a number that counts up
+  /// from 1, for `batch_norm_message::call` of the backward pass; the batches
+  /// behind the first have the numbers that follow. 0: the master does not say.
+  std::uint64_t call = 0;
 };
 
 /// For CAF's serializers.
@@ -197,7 +201,8 @@ auto inspect(Inspector& f, batch_norm_reply& x) {
       f, x, "syncnorm::batch_norm_reply", detail::field("count", x.count),
       detail::field("values", x.values), detail::field("running", x.running),
       detail::field("num_batches_tracked", x.num_batches_tracked),
-      detail::field("resend", x.resend), detail::field("more", x.more));
+      detail::field("resend", x.resend), detail::field("more", x.more),
+      detail::field("call", x.call));
 }
 
 } // namespace syncnorm

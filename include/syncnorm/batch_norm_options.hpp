@@ -22,7 +22,8 @@ struct batch_norm_options {
   std::int64_t channels = 0;
   /// Of the tensors. Parameters and statistics are of `statistics_type(type)`.
   dtype type = dtype::float32;
-  /// Keeps the inverse deviation finite: 0 or more.
+  /// Keeps the inverse deviation finite: 0 or more. With 0 it is infinite for a
+  /// channel whose values are all the same, and y is NaN.
   double eps = 1e-5;
   /// How epsilon is used.
   eps_mode mode = eps_mode::plus;
@@ -57,11 +58,11 @@ struct batch_norm_options {
   /// takes all messages, to merge them there at once.
   std::optional<std::int64_t> fan_in = std::nullopt;
 
-  /// @throws error `invalid_argument` for an empty name, less than one channel,
-  ///         a type or mode that is none, eps that is negative or not finite,
-  ///         momentum outside [0, 1], a deadline of zero or less or above
-  ///         `max_deadline`, a fan-in below 2, or `frozen` or `online` without
-  ///         running statistics;
+  /// @throws error `invalid_argument` for an empty name, less than one channel
+  ///         or more than `max_channels`, a type or mode that is none, eps that
+  ///         is negative or not finite, momentum outside [0, 1], a deadline of
+  ///         zero or less or above `max_deadline`, a fan-in below 2, or
+  ///         `frozen` or `online` without running statistics;
   ///         `device_unavailable` if `where` does not exist here;
   ///         `device_mismatch` if `stream` is of another device.
   void validate() const;

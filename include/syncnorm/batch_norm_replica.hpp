@@ -51,6 +51,8 @@ private:
 
   source source_ = source::running;
   std::int64_t count_ = 0;
+  /// Which of the master's passes this is; 0: it has not said.
+  std::uint64_t call_ = 0;
   channel_array mean_;
   channel_array inv_std_;
   device_array on_device_;
@@ -160,8 +162,8 @@ public:
     return training_ && !options_.frozen;
   }
 
-  /// @throws error as `forward_alone` for an x that it would refuse.
-  void require_input(const const_tensor_view& x) const;
+  /// @throws error as `measure` for batches that it would refuse.
+  void require_inputs(std::span<const const_tensor_view> xs) const;
 
   /// A pass without exchange: evaluation, frozen, or of a replica that is the
   /// only one. Sets y.

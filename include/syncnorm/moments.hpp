@@ -126,7 +126,8 @@ struct running_view {
 
 /// Epsilon, and how much this batch counts in the running statistics.
 struct finalize_options {
-  /// Keeps the inverse deviation finite: 0 or more.
+  /// Keeps the inverse deviation finite: 0 or more. With 0 it is infinite for a
+  /// channel whose values are all the same.
   double eps = 1e-5;
   /// How epsilon is used.
   eps_mode mode = eps_mode::plus;

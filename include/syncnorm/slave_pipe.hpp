@@ -140,7 +140,10 @@ public:
                               "none outstanding");
     if (!agent_)
       return link_->result->get();
-    return link_->wait(agent_->actor(), timeout.value_or(patience()));
+    return link_->wait(agent_->actor(), timeout.value_or(patience()), [this] {
+      return "replica " + std::to_string(identifier()) + ", round "
+             + std::to_string(ticket_.first.round - 1) + ": ";
+    });
   }
 
   /// Tells the master that this slave cannot do its part of the next round: the
@@ -228,8 +231,9 @@ private:
 /// node, and waits for the answer.
 /// @param system must outlive the pipe, or the system's destructor waits for
 ///               ever.
-/// @throws nothing; the errors of `register_slave_atom` are returned. A master
-///         that does not answer is `master_down` after one minute.
+/// @throws nothing; the errors of `register_slave_atom` are returned, and
+///         `invalid_argument` for a null master. One that does not answer is
+///         `master_down` after one minute.
 ///
 /// Threads: waits for actors; not to be called from one of CAF's workers (it
 /// may wait for ever), but from a detached actor or a thread of your own.
@@ -239,6 +243,11 @@ template <class In, class Out>
     const std::type_identity_t<sync_master_actor<In, Out>>& master,
     std::int64_t identifier) {
   using agent_type = detail::pipe_agent<In, Out>;
+  if (!master)
+    return make_error(errc::invalid_argument,
+                      "register_slave_thread: replica "
+                          + std::to_string(identifier)
+                          + ": expected a master, got a null handle");
   auto link = std::make_shared<detail::thread_link<Out>>();
   auto agent = system.spawn<agent_type>(master, link);
   detail::agent_guard guard{agent};

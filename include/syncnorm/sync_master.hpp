@@ -122,6 +122,7 @@ public:
   sync_master(caf::actor_system& system, sync_options options,
               Callback callback)
       : system_{&system},
+        layer_{options.layer},
         deadline_{resolve(options, system.config()).deadline.value()},
         handle_{spawn_sync_master<In, Out>(system, std::move(options),
                                            std::move(callback))},
@@ -179,7 +180,8 @@ public:
                         "sync_master: await_reply waits for the reply to what "
                         "send_master has sent, and there is none outstanding");
     auto result = link_->wait(
-        agent_.actor(), timeout.value_or(deadline_ + std::chrono::seconds{1}));
+        agent_.actor(), timeout.value_or(deadline_ + std::chrono::seconds{1}),
+        [this] { return "layer " + layer_ + ": the owner: "; });
     if (link_->why_left())
       leave();
     return result;
@@ -191,9 +193,10 @@ public:
     detail::anon_send(handle_, give_up_atom_v, round_tag{}, std::move(why));
   }
 
-  /// Number of registered slaves. It is 0 also if the master is down, which
-  /// `read_metrics` reports as an error. It waits without a deadline: as long
-  /// as a callback runs.
+  /// Number of slaves that are registered for the next round; 0 after a round
+  /// that has failed, until the first registers again, and if the master is
+  /// down, which `read_metrics` reports as an error. It waits without a
+  /// deadline: as long as a callback runs.
   [[nodiscard]] std::uint64_t nr_slaves() const {
     std::uint64_t result = 0;
     caf::scoped_actor self{*system_};
@@ -212,6 +215,7 @@ private:
   }
 
   caf::actor_system* system_;
+  std::string layer_;
   caf::timespan deadline_;
   handle_type handle_;
   std::shared_ptr<detail::thread_link<Out>> link_ =

@@ -67,7 +67,8 @@ struct sync_options {
   std::optional<std::int64_t> fan_in = std::nullopt;
 
   /// @throws error `invalid_argument` for an empty layer name, a deadline of
-  ///         zero or less or above `max_deadline`, or a fan-in below 2.
+  ///         zero or less or above `max_deadline`, a policy that is none, or a
+  ///         fan-in below 2.
   void validate() const;
 };
 

@@ -31,6 +31,10 @@ enum class dtype : std::uint8_t {
 /// Returns `"float32"`, `"float64"`, `"float16"` or `"bfloat16"`.
 [[nodiscard]] std::string to_string(dtype type);
 
+/// The most channels of a tensor: far more than any memory holds, and so few
+/// that no workspace overflows.
+inline constexpr std::int64_t max_channels = std::int64_t{1} << 48;
+
 /// How one sample lies in memory.
 enum class memory_format : std::uint8_t {
   /// `[C, S]`: the spatial elements of one channel are neighbours (NCHW).
@@ -83,8 +87,8 @@ struct tensor_layout {
 /// @param sizes `[N, C]` or `[N, C, spatial...]`, in elements, whatever the
 ///              order in memory; any size may be 0 except C.
 /// @throws error `dtype_mismatch` for an unknown `type`; `invalid_argument` for
-///         fewer than two sizes, a negative size, no channel or more than 2^48,
-///         or a tensor of more than 2^63 - 1 bytes.
+///         fewer than two sizes, a negative size, no channel or more than
+///         `max_channels`, or a tensor of more than 2^63 - 1 bytes.
 [[nodiscard]] tensor_layout
 make_layout(dtype type, std::span<const std::int64_t> sizes,
             memory_format format = memory_format::channels_first,
@@ -100,7 +104,7 @@ public:
   /// @param layout what lies there.
   /// @throws error `dtype_mismatch` for an unknown type; `invalid_argument` if
   ///         `data` is null or not aligned to the element size, if a size is
-  ///         negative, C is 0 or more than 2^48, if the sample stride is
+  ///         negative, C is 0 or above `max_channels`, if the sample stride is
   ///         smaller than a sample, or if the tensor, gaps included, has more
   ///         than 2^63 - 1 bytes.
   const_tensor_view(const void* data, const tensor_layout& layout);

@@ -312,7 +312,8 @@ TEST_CASE(
   CHECK(refused([](auto& x) { x.track_running_stats = false; })
         == "layer bn: assign_state: running_mean: expected 2 elements, got 0");
   CHECK(refused([](auto& x) { x.online = true; })
-        == "layer bn: assign_state: running_var: expected 2 elements, got 0");
+        == "layer bn: assign_state: expected the state of a layer with online "
+           "= false, got online = true");
   CHECK(refused([](auto& x) { x.frozen = true; })
         == "layer bn: assign_state: weight.grad: expected 2 elements, got 0");
 }
@@ -454,6 +455,32 @@ TEST_CASE_FIXTURE(layer_fixture, "copies that call the layer a different "
   auto slow = make_copies(system, make_options(), copy_count);
   execute_replication_callbacks(slow);
   check_works(slow);
+}
+
+TEST_CASE_FIXTURE(replicated, "copies that go backward through different "
+                              "passes are told so, and learn no gradient") {
+  std::vector<std::vector<batch_norm_tape>> tapes(copy_count);
+  run_all(copy_count, [&](std::size_t r) {
+    for (int pass = 0; pass < 2; ++pass)
+      tapes[r].push_back(forward(*copies[r], r));
+  });
+  auto thrown = run_copies(copy_count, [&](std::size_t r) {
+    auto x = make_x(r);
+    auto dx = x;
+    copies[r]->backward(x.view(), x.view(), tapes[r][r == 1 ? 0 : 1],
+                        dx.view());
+  });
+  for (const auto& x : thrown)
+    CHECK(outcome(x)
+          == std::pair{errc::invalid_argument,
+                       std::string{"layer bn, round 3: replica 1 sent sums of "
+                                   "call 1 of the layer, replica 0 of call 2; "
+                                   "all replicas must pass backward through "
+                                   "their calls in the same order"}});
+  for (auto& copy : copies)
+    for (const auto& gradient : copy->replica().gradients())
+      CHECK(read({gradient}, gradient.name) == std::vector<double>(2, 0));
+  check_works_again(copies);
 }
 
 TEST_CASE_FIXTURE(replicated, "callbacks that run twice are refused, and the "
@@ -602,12 +629,15 @@ TEST_CASE_FIXTURE(layer_fixture, "options that make no sense are refused, by "
     return what;
   };
   CHECK(contains(text([](auto& x) { x.channels = 0; }),
-                 "channels: expected 1 or more, got 0"));
+                 "channels: expected 1 to 281474976710656, got 0"));
+  CHECK(contains(text([](auto& x) { x.channels = max_channels + 1; }),
+                 "channels: expected 1 to 281474976710656, got "
+                 "281474976710657"));
   CHECK(contains(text([](auto& x) { x.type = static_cast<dtype>(4); }),
                  "type: expected float32, float64, float16 or bfloat16"));
   CHECK(contains(text([](auto& x) { x.eps = -1; }), "eps"));
   CHECK(contains(text([](auto& x) { x.eps = INFINITY; }),
-                 "eps: expected 0 or more, got inf"));
+                 "eps: expected 0 or more, and finite, got inf"));
   CHECK(contains(text([](auto& x) { x.mode = static_cast<eps_mode>(2); }),
                  "mode: expected plus or clamp, got 2"));
   CHECK(contains(text([](auto& x) { x.momentum = 1.5; }),

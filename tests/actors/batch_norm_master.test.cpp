@@ -334,11 +334,27 @@ TEST_CASE_FIXTURE(layer_fixture, "a round before all copies have registered "
     (r == 0 ? owner : slave).run(forward(1, {0, 0}));
   });
   for (const auto& x : thrown)
+    CHECK(
+        outcome(x)
+        == std::pair{errc::unregistered,
+                     std::string{"layer bn, round 1: 3 replicas were to take "
+                                 "part, but 2 are registered: replicas 0, 1"}});
+}
+
+TEST_CASE_FIXTURE(layer_fixture, "a round of more copies than take part fails, "
+                                 "and says who is there") {
+  batch_norm_participant owner{system, {.layer = "bn"}, 2};
+  batch_norm_participant one{system, owner.master(), 1};
+  batch_norm_participant two{system, owner.master(), 2};
+  auto thrown = run_copies(3, [&](std::size_t r) {
+    (r == 0 ? owner : r == 1 ? one : two).run(forward(1, {0, 0}));
+  });
+  for (const auto& x : thrown)
     CHECK(outcome(x)
           == std::pair{
               errc::unregistered,
-              std::string{"layer bn, round 1: 3 replicas were to take "
-                          "part, but only 2 are registered: replicas 0, 1"}});
+              std::string{"layer bn, round 1: 2 replicas were to take "
+                          "part, but 3 are registered: replicas 0, 1, 2"}});
 }
 
 TEST_CASE_FIXTURE(layer_fixture, "a participant that is the only one sends no "
@@ -418,7 +434,7 @@ TEST_CASE("what a round says arrives at another node with the same bits") {
   CHECK(list(got.update.running) == list(sent.update.running));
   CHECK(got.update.num_batches_tracked == 12);
 
-  batch_norm_reply reply{9, {tiny, infinity}, {1, 2}, 3, false, {5}};
+  batch_norm_reply reply{9, {tiny, infinity}, {1, 2}, 3, false, {5}, 4};
   batch_norm_reply returned;
   REQUIRE(detail::deserialize(detail::serialize(reply), returned));
   CHECK(returned.count == 9);
@@ -427,6 +443,7 @@ TEST_CASE("what a round says arrives at another node with the same bits") {
   CHECK(returned.more[0] == 5);
   CHECK(list(returned.running) == list(reply.running));
   CHECK(returned.num_batches_tracked == 3);
+  CHECK(returned.call == 4);
 }
 
 TEST_CASE_FIXTURE(layer_fixture, "a participant on another node gets the same "

@@ -421,7 +421,9 @@ TEST_CASE_FIXTURE(layer_fixture, "passes behind one whose round fails are "
   net[1]->on_data_parallel_failure("no memory");
   CHECK(code_of(c.await_forward(std::move(first)).reason)
         == errc::participant_failed);
-  CHECK(code_of(c.await_forward(std::move(second)).reason) == errc::stale);
+  auto late = c.await_forward(std::move(second)).reason;
+  CHECK(code_of(late) == errc::stale);
+  CHECK(contains(describe(late), "replica 1 gave up: no memory"));
 }
 
 TEST_CASE_FIXTURE(layer_fixture, "a copy whose registration is refused is not "
@@ -472,16 +474,17 @@ TEST_CASE_FIXTURE(layer_fixture, "a tensor that is none is refused as one of "
   auto x = make_tensor(float64_options, 2, random);
   client c{system};
   const std::string expected = "expected 3 channels, got [N, C, S] = [0, 0, 1]";
-  auto want = "shape_mismatch: layer bn: forward: x: " + expected;
+  const std::string call = "shape_mismatch: layer bn: forward: ";
   for (auto on : {true, false}) {
     train(c, net, on);
     auto pending = c.ask(*net[0], forward_atom_v, shared_tensor{});
-    CHECK(describe(c.await_forward(std::move(pending)).reason) == want);
+    CHECK(describe(c.await_forward(std::move(pending)).reason)
+          == call + "x: " + expected);
     caf::error reason;
     c.ask(*net[0], forward_atom_v, shared_tensors{{share(x), {}}})
         .receive([](const shared_tensors&, std::uint64_t) {},
                  [&](caf::error& why) { reason = std::move(why); });
-    CHECK(describe(reason) == want);
+    CHECK(describe(reason) == call + "x[1]: " + expected);
   }
   train(c, net, true);
   auto ticket = c.await_forward(c.forward(*net[0], x)).ticket;
@@ -589,6 +592,39 @@ TEST_CASE_FIXTURE(layer_fixture, "a ticket whose backward pass waits for the "
   auto second = c.backward(*net[1], tickets[1], x);
   CHECK(code_of(c.await_backward(std::move(first)).reason) == std::nullopt);
   CHECK(code_of(c.await_backward(std::move(second)).reason) == std::nullopt);
+}
+
+TEST_CASE_FIXTURE(layer_fixture, "slave actors that go backward through "
+                                 "different passes are told so, also behind "
+                                 "relays") {
+  for (std::int64_t fan_in : {16, 2}) {
+    auto options = float64_options;
+    options.fan_in = fan_in;
+    auto net = make_stages(system, options, 5);
+    execute_replication_callbacks(net);
+    std::mt19937 random{1};
+    auto x = make_tensor(options, 2, random);
+    client c{system};
+    std::vector<std::uint64_t> tickets;
+    for (int pass = 0; pass < 2; ++pass) {
+      std::vector<decltype(c.forward(*net[0], {}))> pending;
+      for (auto& stage : net)
+        pending.push_back(c.forward(*stage, x));
+      tickets.clear();
+      for (auto& one : pending)
+        tickets.push_back(c.await_forward(std::move(one)).ticket);
+    }
+    --tickets[3];
+    std::vector<decltype(c.backward(*net[0], 0, {}))> pending;
+    for (std::size_t r = 0; r < net.size(); ++r)
+      pending.push_back(c.backward(*net[r], tickets[r], x));
+    for (auto& one : pending) {
+      auto reason = c.await_backward(std::move(one)).reason;
+      CHECK(code_of(reason) == errc::invalid_argument);
+      CHECK(contains(describe(reason), "of call 1 of the layer"));
+      CHECK(contains(describe(reason), "of call 2;"));
+    }
+  }
 }
 
 TEST_CASE_FIXTURE(layer_fixture, "passes that a slave actor has not finished "

@@ -64,7 +64,9 @@ TEST_CASE_FIXTURE(system_fixture,
   CHECK(one().failed(errc::participant_down, {"replica 3"}));
   // One that comes later gets the same error, once.
   CHECK(c.send(pipes[1], 2, 2)().failed(errc::participant_down, {"replica 3"}));
-  CHECK(c.send(pipes[1], 2, 2)().failed(errc::stale, {"register again"}));
+  // From then on it is told what to do, and still why.
+  CHECK(c.send(pipes[1], 2, 2)().failed(errc::stale,
+                                        {"register again", "replica 3"}));
   check_serves_again(c);
 }
 
@@ -216,6 +218,37 @@ TEST_CASE_FIXTURE(system_fixture,
                    {"layer bn2, round 1", "replica 1", "two messages"}));
   CHECK(c.send(pipes[1], 2, 1)().failed(errc::duplicate_message));
   check_serves_again(c);
+}
+
+TEST_CASE_FIXTURE(system_fixture,
+                  "a slave's pipe that is used twice in a round ends it for "
+                  "everybody") {
+  adder c{system, bn2(), add_up};
+  auto pipes = c.pipes(2);
+  auto zero = c.lead(0);
+  auto first = c.send(pipes[0], 1, 1);
+  auto again = c.send(pipes[0], 1, 2);
+  for (auto x : {zero(), first(), again()})
+    CHECK(x.failed(errc::duplicate_message,
+                   {"layer bn2, round 1", "replica 1", "two messages"}));
+  check_serves_again(c);
+}
+
+TEST_CASE_FIXTURE(system_fixture,
+                  "after a failure no slave is registered for the next round, "
+                  "until the first registers again") {
+  adder c{system, bn2(), add_up};
+  auto pipes = c.pipes(2);
+  CHECK(c.nr_slaves() == 2);
+  c.kill(2);
+  CHECK(c.lead(0)().failed(errc::participant_down, {"replica 2"}));
+  CHECK(c.nr_slaves() == 0);
+  auto pipe = c.pipe(1);
+  CHECK(c.nr_slaves() == 1);
+  auto one = c.send(pipe, 1, 2);
+  CHECK(c.lead(1)().value == 3);
+  CHECK(one().value == 3);
+  CHECK(c.nr_slaves() == 1);
 }
 
 TEST_CASE_FIXTURE(system_fixture,

@@ -160,6 +160,19 @@ TEST_CASE_FIXTURE(system_fixture,
       code_of_spawn({.layer = "bn7", .deadline = caf::timespan::max()}, add_up)
       == "sync_options of layer bn7: the deadline must be a year or less, "
          "got 2562047h");
+  CHECK(code_of_spawn({.layer = "bn7", .policy = failure_policy{7}}, add_up)
+        == "sync_options of layer bn7: the policy must be fail_round or "
+           "continue_with_survivors, got 7");
+}
+
+TEST_CASE_FIXTURE(system_fixture,
+                  "a thread that registers with no master is told so") {
+  sync_master_actor<double, double> none;
+  auto pipe = register_slave_thread<double, double>(system, none, 1);
+  REQUIRE(!pipe);
+  CHECK(describe(pipe.error())
+        == "invalid_argument: register_slave_thread: replica 1: expected a "
+           "master, got a null handle");
 }
 
 TEST_CASE_FIXTURE(system_fixture,

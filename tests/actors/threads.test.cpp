@@ -86,11 +86,11 @@ TEST_CASE_FIXTURE(system_fixture,
         wrong += !x || *x != expected(k);
       }
     });
+    CHECK(master.nr_slaves() == static_cast<std::uint64_t>(slaves));
     for (int k = 0; k < rounds; ++k) {
       auto x = master.run_master(k);
       wrong += !x || *x != expected(k);
     }
-    CHECK(master.nr_slaves() == static_cast<std::uint64_t>(slaves));
     join(threads);
     CHECK(wrong == 0);
   }
@@ -215,7 +215,8 @@ TEST_CASE_FIXTURE(system_fixture,
   std::ignore = pipe.run_slave_async(1);
   for (int i = 0; i < 3; ++i)
     CHECK(outcome_of(pipe.await_reply(50ms))
-              .failed(errc::deadline_exceeded, {"a thread waited"}));
+              .failed(errc::deadline_exceeded,
+                      {"replica 1, round 1: its thread waited"}));
   CHECK(outcome_of(pipe.run_slave(1)).failed(errc::deadline_exceeded));
   CHECK(outcome_of(pipe.run_slave_async(1).get())
             .failed(errc::deadline_exceeded));
@@ -277,13 +278,15 @@ TEST_CASE_FIXTURE(system_fixture,
       slave.join();
     }
     CHECK(outcome_of(pipe.run_slave(1, 50ms))
-              .failed(errc::deadline_exceeded, {"a thread waited"}));
+              .failed(errc::deadline_exceeded,
+                      {"replica 1, round 51: its thread waited"}));
     auto next = std::move(*master.register_slave(1));
     std::ignore = next.run_slave_async(1);
     CHECK(outcome_of(master.run_master(2, longer)).value == 3);
     CHECK(outcome_of(next.await_reply()).value == 3);
     CHECK(outcome_of(master.run_master(2, 50ms))
-              .failed(errc::deadline_exceeded, {"a thread waited"}));
+              .failed(errc::deadline_exceeded,
+                      {"layer bn1: the owner: its thread waited"}));
   }
 }
 
@@ -299,7 +302,8 @@ TEST_CASE_FIXTURE(system_fixture,
     slave.join();
   }
   CHECK(outcome_of(master.run_master(2, 50ms))
-            .failed(errc::deadline_exceeded, {"a thread waited"}));
+            .failed(errc::deadline_exceeded,
+                    {"layer bn1: the owner: its thread waited"}));
 }
 
 TEST_CASE_FIXTURE(system_fixture,
@@ -340,7 +344,9 @@ TEST_CASE_FIXTURE(system_fixture,
   caf::scoped_actor agent{system};
   link.expect();
   std::thread waiting{[&, handle = caf::actor_cast<caf::actor>(agent)] {
-    CHECK(outcome_of(link.wait(handle, caf::timespan::max())).value == 3);
+    CHECK(outcome_of(link.wait(handle, caf::timespan::max(), [] { return ""; }))
+              .value
+          == 3);
   }};
   agent->receive([](check_deadline_atom) {});
   auto left = link.remaining();

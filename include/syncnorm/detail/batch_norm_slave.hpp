@@ -109,7 +109,6 @@ private:
   void start(const job_ptr& at, forward_job& x);
   void start(const job_ptr& at, backward_job& x);
   [[nodiscard]] batch_norm_message measure(const forward_job& x);
-  void require_inputs(const forward_job& x) const;
   void forward_alone(forward_job& x);
   void end_forward(const job_ptr& at, const batch_norm_reply& reply);
   void finish(const job_ptr& at);

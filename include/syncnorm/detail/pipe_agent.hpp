@@ -85,7 +85,7 @@ private:
       return detail::delayed_send(this, caf::actor{this}, *left,
                                   check_deadline_atom_v);
     auto reason = make_error(errc::deadline_exceeded,
-                             "a thread waited past its own deadline for the "
+                             "its thread waited past its own deadline for the "
                              "master's answer");
     if (link_->leave(reason))
       quit(reason);

@@ -56,7 +56,7 @@ void round_keeper<In, Out>::expel(std::size_t position,
 template <class In, class Out>
 caf::error round_keeper<In, Out>::after_failure(std::size_t position) {
   if (std::exchange(seats_[position].informed, true))
-    return make_error(errc::stale, failed_before_text(where()));
+    return make_error(errc::stale, failed_before_text(where(), *failure_));
   return *failure_;
 }
 

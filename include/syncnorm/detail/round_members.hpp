@@ -66,6 +66,9 @@ void round_keeper<In, Out>::forget_owner() {
 
 template <class In, class Out>
 std::uint64_t round_keeper<In, Out>::nr_slaves() const {
+  // After a failure nobody is, until somebody registers again.
+  if (failure_)
+    return 0;
   return static_cast<std::uint64_t>(members().replicas())
          - (members().find(0) ? 1 : 0);
 }
@@ -118,12 +121,14 @@ round_keeper<In, Out>::refuse(const round_tag& tag,
   if (tag.layer != layer_)
     return blame(*position, errc::wrong_layer,
                  wrong_layer_text(where(), tag.identifier));
+  // A pipe counts its messages: the second of a round is for the next one.
+  auto is_next = tag.round == round_ || tag.round == round_ + 1;
+  if (seats_[*position].arrived && is_next)
+    return blame(*position, errc::duplicate_message,
+                 twice_text(where(), tag.identifier));
   if (tag.round != round_)
     return blame(*position, errc::wrong_round,
                  wrong_round_text(where(), tag.identifier, tag.round));
-  if (seats_[*position].arrived)
-    return blame(*position, errc::duplicate_message,
-                 twice_text(where(), tag.identifier));
   return std::nullopt;
 }
 

@@ -54,7 +54,8 @@ namespace syncnorm::detail {
                                        const participant& who,
                                        std::string_view why);
 
-/// `"<where>: 8 replicas were to take part, registered are replicas 0, 1"`
+/// `"<where>: 8 replicas were to take part, but 2 are registered: replicas 0,
+/// 1"`
 [[nodiscard]] std::string membership_text(const std::string& where,
                                           std::int64_t expected,
                                           const roster& members);
@@ -74,8 +75,9 @@ namespace syncnorm::detail {
 /// none of this library.
 [[nodiscard]] caf::error reported_error(const caf::error& x, errc fallback);
 
-/// `"<where>: the round has failed before: register again"`
-[[nodiscard]] std::string failed_before_text(const std::string& where);
+/// `"<where>: the round has failed before (<reason>): register again"`
+[[nodiscard]] std::string failed_before_text(const std::string& where,
+                                             const caf::error& reason);
 
 /// `"<where>: replica 3 sent a message for generation 1, but this is generation
 /// 2: register again"`

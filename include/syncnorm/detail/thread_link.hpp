@@ -55,7 +55,10 @@ public:
   /// Waits for the result, for `timeout` at most. Once the thread has left,
   /// nobody would end its wait.
   /// @param agent the actor that calls `remaining` on `check_deadline_atom`.
-  caf::expected<Out> wait(const caf::actor& agent, caf::timespan timeout) {
+  /// @param who   `who()` begins the error of a thread that has left.
+  template <class Who>
+  caf::expected<Out> wait(const caf::actor& agent, caf::timespan timeout,
+                          Who who) {
     auto expires = ticks(clock::now() + std::min(timeout, max_deadline));
     expires_.store(expires);
     // Stored and looked at in this order, and the other way round by the agent:
@@ -66,9 +69,10 @@ public:
     }
     auto x = result->get();
     expires_.store(0);
-    if (left_.load() && !x && x.error() == errc::deadline_exceeded)
-      why_left_ = x.error();
-    return x;
+    if (!left_.load() || x || x.error() != errc::deadline_exceeded)
+      return x;
+    why_left_ = make_error(errc::deadline_exceeded, who() + text_of(x.error()));
+    return why_left_;
   }
 
   /// Called by the agent on `check_deadline_atom`: zero if the thread is no
