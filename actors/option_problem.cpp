@@ -190,6 +190,10 @@ std::string read_command_line(caf::actor_system_config& config,
   constexpr auto hint = "; --help lists the options";
   const std::vector<std::string> arguments{argv + std::min(argc, 1),
                                            argv + argc};
+  // CAF takes either for the end of the options.
+  for (const auto& x : arguments)
+    if (x.empty() || x == "--")
+      return fmt::format("unknown argument \"{}\"{}", x, hint);
   if (!arguments.empty() && lacks_value(known, arguments.back()))
     return argument_problem(known, arguments.back(), "missing argument") + hint;
   auto file = find_config_file(config, known, arguments);

@@ -27,7 +27,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <memory>
+#include <new>
 #include <tuple>
 
 namespace {
@@ -181,11 +183,17 @@ int status_of(F f) {
   try {
     f();
     return 0;
+  } catch (const std::filesystem::filesystem_error& x) {
+    std::fflush(stdout);
+    complain(fmt::format("{}: {}", x.path1().string(), x.code().message()));
+  } catch (const std::bad_alloc&) {
+    std::fflush(stdout);
+    complain("there is not enough memory");
   } catch (const std::exception& x) {
     std::fflush(stdout);
     complain(first_line(x.what()));
-    return 1;
   }
+  return 1;
 }
 
 /// As `status`, but not 0 if something that was printed is lost.

@@ -252,33 +252,6 @@ TEST_CASE("a resumed run keeps the rows up to its checkpoint, "
   CHECK(rows.back().step == 4);
 }
 
-TEST_CASE("a resumed run says which rows are missing at the end of its "
-          "metrics") {
-  scratch_folder folder;
-  settings options;
-  options.metrics = folder / "m.csv";
-  auto gap = [&](std::uint64_t step, std::uint64_t epochs) {
-    return report{options, step, epochs}.gap();
-  };
-  {
-    report first{options, 0, 0};
-    for (std::uint64_t step = 1; step <= 5; ++step)
-      first.add(step_row(step));
-  }
-  options.resume = true;
-  CHECK(gap(8, 0)
-        == options.metrics + ": the rows of steps 6 to 8 are missing");
-  CHECK(gap(6, 1) == options.metrics + ": the row of step 6 is missing");
-  CHECK(gap(5, 1) == options.metrics + ": the row of epoch 1 is missing");
-  CHECK(gap(5, 0).empty());
-  report{options, 5, 0}.add(epoch_row(1, 5));
-  CHECK(gap(5, 1).empty());
-  CHECK(gap(3, 0).empty());
-  // A file of another name begins there.
-  options.metrics = folder / "other.csv";
-  CHECK(gap(3, 0).empty());
-}
-
 namespace {
 
 /// While it lives, what the test prints goes to a file.
@@ -317,11 +290,136 @@ std::string report_to(const std::filesystem::path& file) {
 
 } // namespace
 
+TEST_CASE("a folder of logs keeps its own metrics, so that the chart of a run "
+          "that goes on has the steps of before") {
+  scratch_folder folder;
+  settings options;
+  options.logdir = folder.path().string();
+  auto run = [&](std::uint64_t step, std::uint64_t last) {
+    report mine{options, step, 0};
+    for (auto i = step + 1; i <= last; ++i)
+      mine.add(step_row(i));
+    return mine.finish();
+  };
+  CHECK(run(0, 9) == folder / "chart.svg");
+  auto whole = read_text(folder / "chart.svg");
+  std::filesystem::remove(folder / "chart.svg");
+  std::filesystem::remove(folder / "metrics.csv");
+  run(0, 5);
+  options.resume = true;
+  run(5, 9);
+  CHECK(read_text(folder / "chart.svg") == whole);
+  CHECK(read_metrics(folder / "metrics.csv").size() == 9);
+}
+
+TEST_CASE("events are with the system after each step: a process that is "
+          "killed leaves those of its checkpoint") {
+  scratch_folder folder;
+  settings options;
+  options.logdir = folder.path().string();
+  report run{options, 0, 0};
+  for (std::size_t step = 1; step <= 3; ++step) {
+    run.add(step_row(step));
+    auto file = read_text(only_event_file(folder.path()));
+    CHECK(records_of(file).size() == 1 + 2 * step);
+  }
+}
+
+TEST_CASE("what is no file of metrics is not replaced by one") {
+  scratch_folder folder;
+  auto refusal = [&](const char* name, const std::string& content) {
+    write_text(folder / name, content);
+    settings options;
+    options.metrics = folder / name;
+    auto text = message_of([&] { report{options, 0, 0}; });
+    CHECK(read_text(folder / name) == content);
+    return text;
+  };
+  for (const auto& content : {std::string{"digits"}, std::string(5000, '\0')})
+    CHECK(contains(refusal("images", content),
+                   "images: expected metrics of an earlier run, or no file, "
+                   "found another file"));
+  write_text(folder / "empty.csv", "");
+  CHECK(report_to(folder / "empty.csv") == "nothing was thrown");
+  CHECK(report_to(folder / "empty.csv") == "nothing was thrown");
+}
+
+TEST_CASE("metrics under a name of the checkpoint's are refused") {
+  scratch_folder folder;
+  settings options;
+  options.checkpoint = folder.path().string();
+  for (const auto* name :
+       {"checkpoint.pt", "checkpoint.pt.tmp", "checkpoint.lock"}) {
+    options.metrics = folder / name;
+    CHECK(contains(message_of([&] {
+                     report{options, 0, 0};
+                   }),
+                   "--metrics: expected another name than those of the "
+                   "checkpoint, found "));
+    CHECK(!std::filesystem::exists(folder / name));
+  }
+  options.metrics = folder / "metrics.csv";
+  CHECK(message_of([&] { report{options, 0, 0}; }) == "nothing was thrown");
+}
+
+TEST_CASE("a chart that could not be written is refused before the first "
+          "step") {
+  scratch_folder folder;
+  settings options;
+  options.metrics = folder / "m.csv";
+  std::filesystem::create_directory(folder / "m.svg");
+  CHECK(contains(message_of([&] {
+                   report{options, 0, 0};
+                 }),
+                 "m.svg: expected a file or none, found something else"));
+  CHECK(!std::filesystem::exists(folder / "m.csv"));
+}
+
+TEST_CASE("a resumed run says which rows are missing between two of its "
+          "metrics") {
+  scratch_folder folder;
+  settings options;
+  options.metrics = folder / "m.csv";
+  metrics_file{folder / "m.csv",
+               {step_row(3), step_row(4), step_row(8), epoch_row(1, 8)}};
+  options.resume = true;
+  CHECK(report{options, 8, 1}.gap()
+        == options.metrics + ": the rows of steps 5 to 7 are missing");
+  CHECK(report{options, 4, 0}.gap().empty());
+}
+
+TEST_CASE("a resumed run says which rows are missing at the end of its "
+          "metrics") {
+  scratch_folder folder;
+  settings options;
+  options.metrics = folder / "m.csv";
+  auto gap = [&](std::uint64_t step, std::uint64_t epochs) {
+    return report{options, step, epochs}.gap();
+  };
+  {
+    report first{options, 0, 0};
+    for (std::uint64_t step = 1; step <= 5; ++step)
+      first.add(step_row(step));
+  }
+  options.resume = true;
+  CHECK(gap(8, 0)
+        == options.metrics + ": the rows of steps 6 to 8 are missing");
+  CHECK(gap(6, 1) == options.metrics + ": the row of step 6 is missing");
+  CHECK(gap(5, 1) == options.metrics + ": the row of epoch 1 is missing");
+  CHECK(gap(5, 0).empty());
+  report{options, 5, 0}.add(epoch_row(1, 5));
+  CHECK(gap(5, 1).empty());
+  CHECK(gap(3, 0).empty());
+  // A file of another name begins there.
+  options.metrics = folder / "other.csv";
+  CHECK(gap(3, 0).empty());
+}
+
 TEST_CASE("a link to a file of metrics stays one, and the file, or the one to "
           "be, gets the rows and the chart beside it") {
   scratch_folder folder;
   std::filesystem::create_directory(folder / "real");
-  write_text(folder / "real" / "m.csv", "of before");
+  metrics_file{folder / "real" / "m.csv", {step_row(7)}};
   for (const auto* name : {"m.csv", "new.csv"}) {
     auto link = folder / name;
     auto target = folder / "real" / name;

@@ -289,6 +289,36 @@ TEST_CASE("launchers' variables that are missing or no numbers are refused by "
         == "MASTER_PORT: expected a number from 1 to 65535, found \"0\"");
   CHECK(message({{"WORLD_SIZE", "2"}, {"RANK", "0"}, {"LOCAL_RANK", "-1"}})
         == "LOCAL_RANK: expected a number from 0 to 1, found \"-1\"");
+  for (const std::string host : {"127.0.0.1:4242", "a b", "[::1]:4242", "[x"})
+    CHECK(message({{"WORLD_SIZE", "2"}, {"RANK", "0"}, {"MASTER_ADDR", host}})
+          == "MASTER_ADDR: expected the name or address of a host, without a "
+             "port, found \""
+                 + host + "\"");
+  for (const std::string list : {"", "[", ","})
+    CHECK(message({{"SLURM_STEP_NUM_TASKS", "2"},
+                   {"SLURM_PROCID", "0"},
+                   {"SLURM_STEP_NODELIST", list}})
+          == "SLURM_STEP_NODELIST: expected the name or address of a host, "
+             "without a port, found \""
+                 + list + "\"");
+}
+
+TEST_CASE("an IPv6 address of a launcher's variable may stand in brackets") {
+  for (const std::string host : {"::1", "[::1]"})
+    CHECK(role_of({{"WORLD_SIZE", "2"}, {"RANK", "1"}, {"MASTER_ADDR", host}})
+          == "join [::1]:29400");
+}
+
+TEST_CASE("who is started by a launcher does not say how many processes there "
+          "are") {
+  for (const std::string rank : {"0", "1"}) {
+    settings options;
+    options.workers = 3;
+    auto found = launch_of({{"WORLD_SIZE", "2"}, {"RANK", rank}});
+    CHECK(message_of([&] { apply(*found, options); })
+          == "--workers: expected none under a launcher, which started 2 "
+             "processes, found 3");
+  }
 }
 
 TEST_CASE("every option of the training, the model, the data, and the versions "

@@ -466,6 +466,51 @@ TEST_CASE("an address that a launcher's variable gave is refused by its name") {
                                 "address of this machine's own"));
 }
 
+TEST_CASE("an empty argument, or two dashes alone, hides none behind it") {
+  scratch_folder folder;
+  for (const std::string odd : {"''", "--"}) {
+    auto result =
+        run_script("exec \"$0\" --model=mlp " + odd + " --nosuch", folder);
+    CHECK(result.status == 1);
+    CHECK(contains(result.output, "syncnorm-train: unknown argument \""));
+  }
+}
+
+TEST_CASE("a scheduler that has no thread, or no time, is refused") {
+  scratch_folder folder;
+  for (const std::string option : {"max-threads", "max-throughput"}) {
+    auto result = run_script("exec \"$0\" --model=mlp --epochs=1 --scheduler."
+                                 + option + "=0",
+                             folder);
+    CHECK(result.status == 1);
+    CHECK(contains(result.output,
+                   "scheduler." + option + ": expected 1 or more, found 0"));
+  }
+}
+
+TEST_CASE("a device without an end is no checkpoint and no data") {
+  scratch_folder folder;
+  for (const std::string option : {"--eval=/dev/zero", "--data=\"$1\""}) {
+    auto result = run_script("for name in images-idx3 labels-idx1; do "
+                             "ln -sf /dev/zero \"$1\"/train-$name-ubyte; done; "
+                             "exec \"$0\" --model=mlp "
+                                 + option,
+                             folder);
+    CHECK(result.status == 1);
+    CHECK(contains(result.output, ": expected a file, found a device"));
+  }
+}
+
+TEST_CASE("files that cannot be looked at are named, in the system's words") {
+  scratch_folder folder;
+  auto result = run_script("ln -s loop \"$1\"/loop; exec \"$0\" --model=mlp "
+                           "--metrics=\"$1\"/loop",
+                           folder);
+  CHECK(result.status == 1);
+  CHECK(contains(result.output, "loop: Too many levels of symbolic links"));
+  CHECK_FALSE(contains(result.output, "filesystem error"));
+}
+
 TEST_CASE("without a device list there is a replica for each core that the "
           "process may use") {
   auto cores = usable_cores();

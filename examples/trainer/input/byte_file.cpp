@@ -40,6 +40,10 @@ const char* text_of(gzFile file) {
 }
 
 std::vector<std::uint8_t> read_all(const std::filesystem::path& path) {
+  // Some have no end.
+  if (std::filesystem::is_character_file(path))
+    throw failure{
+        fmt::format("{}: expected a file, found a device", path.string())};
   errno = 0;
   gz_handle file{gzopen(path.c_str(), "rb")};
   if (!file)

@@ -106,6 +106,10 @@ void write_atomically(const path& file, std::string_view content,
 }
 
 std::string read_whole(const path& file) {
+  // Some have no end.
+  if (std::filesystem::is_character_file(file))
+    throw failure{
+        fmt::format("{}: expected a file, found a device", file.string())};
   // A pipe that nobody writes to would be waited for when it is opened.
   descriptor in{::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   if (in.number() < 0)

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <fstream>
 
 namespace syncnorm::train {
 
@@ -40,10 +41,25 @@ bool read(std::string_view& line, std::optional<double>& x) {
   return read(line, x.emplace());
 }
 
+/// Throws if something else than metrics would be lost.
+void require_metrics(const std::filesystem::path& path) {
+  if (!std::filesystem::is_regular_file(path))
+    return;
+  std::ifstream file{path, std::ios::binary};
+  std::string begin(metrics_header.size() + 1, '\0');
+  file.read(begin.data(), std::streamsize(begin.size()));
+  begin.resize(std::size_t(file.gcount()));
+  if (!begin.empty() && begin != fmt::format("{}\n", metrics_header))
+    throw failure{fmt::format("{}: expected metrics of an earlier run, or no "
+                              "file, found another file",
+                              path.string())};
+}
+
 /// With what was written before, in one go: nothing is lost if the disk is
 /// full.
 growing_file rewrite(const std::filesystem::path& path,
                      const std::vector<metrics_row>& rows) {
+  require_metrics(path);
   auto text = fmt::format("{}\n", metrics_header);
   for (const auto& row : rows)
     text += to_csv(row) + '\n';

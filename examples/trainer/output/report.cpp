@@ -11,9 +11,28 @@ namespace syncnorm::train {
 
 namespace {
 
-/// Empty without `--metrics`.
+/// Whether that is one of the checkpoint's own files.
+bool is_checkpoint(const settings& options, const std::filesystem::path& path) {
+  std::error_code ignored;
+  return !options.checkpoint.empty()
+         && path.filename().string().starts_with("checkpoint.")
+         && std::filesystem::equivalent(
+             path.has_parent_path() ? path.parent_path() : ".",
+             options.checkpoint, ignored);
+}
+
+/// Those that the options ask for; with `--logdir` alone its own, so that the
+/// chart of a run that goes on has all of it.
 std::filesystem::path metrics_path(const settings& options) {
+  if (options.metrics.empty())
+    return options.logdir.empty()
+               ? std::filesystem::path{}
+               : std::filesystem::path{options.logdir} / "metrics.csv";
   auto path = output_file("--metrics", options.metrics);
+  if (is_checkpoint(options, path))
+    throw failure{fmt::format("--metrics: expected another name than those of "
+                              "the checkpoint, found {}",
+                              path.string())};
   if (path.extension() == ".svg")
     throw failure{fmt::format("--metrics: expected another name than that of "
                               "the chart beside it, found {}",
@@ -22,14 +41,15 @@ std::filesystem::path metrics_path(const settings& options) {
 }
 
 bool has_rows(const settings& options) {
-  return options.resume && std::filesystem::is_regular_file(options.metrics);
+  return options.resume
+         && std::filesystem::is_regular_file(metrics_path(options));
 }
 
 std::vector<metrics_row> rows_to_keep(const settings& options,
                                       std::uint64_t step) {
   std::vector<metrics_row> rows;
   if (has_rows(options))
-    rows = read_metrics(options.metrics);
+    rows = read_metrics(metrics_path(options));
   std::erase_if(rows, [step](const auto& row) { return row.step > step; });
   return rows;
 }
@@ -41,14 +61,18 @@ std::string range_text(const char* what, std::uint64_t first,
                                      what, first, last);
 }
 
-/// What a run that could not write its metrics has left out at their end.
+/// What a run that could not write its metrics has left out: between two rows,
+/// or at their end.
 std::string gap_after(const std::vector<metrics_row>& rows, std::uint64_t steps,
                       std::uint64_t epochs) {
   std::uint64_t step = 0;
   std::uint64_t epoch = 0;
   for (const auto& row : rows) {
     auto& last = row.is_epoch() ? epoch : step;
-    last = row.is_epoch() ? row.epoch : row.step;
+    auto next = row.is_epoch() ? row.epoch : row.step;
+    if (last != 0 && next > last + 1)
+      return range_text(row.is_epoch() ? "epoch" : "step", last + 1, next - 1);
+    last = next;
   }
   if (step < steps)
     return range_text("step", step + 1, steps);
@@ -77,25 +101,54 @@ chart_panel accuracy_panel(const std::vector<metrics_row>& rows) {
   return {"Accuracy", "epoch", "percent", {held_out}};
 }
 
+/// Where the chart goes. A device or a pipe has no folder for charts.
+std::optional<std::filesystem::path> chart_of(const settings& options) {
+  auto metrics = metrics_path(options);
+  if (options.metrics.empty())
+    return metrics.empty()
+               ? std::nullopt
+               : std::optional{metrics.replace_filename("chart.svg")};
+  auto is_file = std::filesystem::is_regular_file(metrics)
+                 || !std::filesystem::exists(metrics);
+  return is_file ? std::optional{metrics.replace_extension(".svg")}
+                 : std::nullopt;
+}
+
+/// Throws before anything is computed, if it could not be written then.
+void require_chart(const char* option,
+                   const std::optional<std::filesystem::path>& path) {
+  if (!path)
+    return;
+  (void) output_file(option, *path);
+  if (std::filesystem::exists(*path)
+      && !std::filesystem::is_regular_file(*path))
+    throw failure{fmt::format("{}: the chart goes to {}: expected a file or "
+                              "none, found something else",
+                              option, path->string())};
+}
+
 } // namespace
 
 report::report(const settings& options, std::uint64_t step,
                std::uint64_t epochs)
     : metrics_path_{metrics_path(options)},
-      log_folder_{options.logdir},
+      chart_path_{chart_of(options)},
       rows_{rows_to_keep(options, step)} {
   if (has_rows(options))
     if (auto gap = gap_after(rows_, step, epochs); !gap.empty())
-      gap_ = fmt::format("{}: {}", options.metrics, gap);
+      gap_ = fmt::format("{}: {}", metrics_path_.string(), gap);
+  require_chart(options.metrics.empty() ? "--logdir" : "--metrics",
+                chart_path_);
+  if (!options.logdir.empty())
+    require_writable_folder(options.logdir);
   if (!metrics_path_.empty())
     metrics_.emplace(metrics_path_, rows_);
-  if (!log_folder_.empty()) {
-    require_writable_folder(log_folder_);
-    std::optional<std::int64_t> resumed;
-    if (options.resume)
-      resumed = static_cast<std::int64_t>(step + 1);
-    events_.emplace(log_folder_, resumed);
-  }
+  if (options.logdir.empty())
+    return;
+  std::optional<std::int64_t> resumed;
+  if (options.resume)
+    resumed = static_cast<std::int64_t>(step + 1);
+  events_.emplace(options.logdir, resumed);
 }
 
 void report::add(const metrics_row& row) {
@@ -112,30 +165,19 @@ void report::add(const metrics_row& row) {
     if (row.seconds > 0)
       events_->add(step, "time/samples_per_second",
                    static_cast<double>(row.samples) / row.seconds);
-    events_->flush();
   } else {
     events_->add(step, "loss/training", row.loss);
     events_->add(step, "learning_rate", row.learning_rate);
   }
-}
-
-std::optional<std::filesystem::path> report::chart_path() const {
-  if (!log_folder_.empty() && metrics_path_.empty())
-    return std::filesystem::path{log_folder_} / "chart.svg";
-  // A device or a pipe has no folder for charts.
-  if (std::filesystem::is_regular_file(metrics_path_))
-    return std::filesystem::path{metrics_path_}.replace_extension(".svg");
-  return std::nullopt;
+  // A checkpoint of this step must not know of more than they do.
+  events_->flush();
 }
 
 std::optional<std::filesystem::path> report::finish() {
-  if (events_)
-    events_->flush();
-  auto path = chart_path();
-  if (path)
-    write_atomically(*path,
+  if (chart_path_)
+    write_atomically(*chart_path_,
                      render_svg({loss_panel(rows_), accuracy_panel(rows_)}));
-  return path;
+  return chart_path_;
 }
 
 } // namespace syncnorm::train

@@ -20,8 +20,9 @@ public:
   /// @param step   the step that the run goes on from; rows of an earlier run
   ///               up to there are kept with `--resume`.
   /// @param epochs how many epochs were done by then.
-  /// @throws failure that names the file, or `--metrics` if it is a file that
-  ///         the program prints to or has a chart's name.
+  /// @throws failure that names the file, or the option if metrics or chart
+  ///         would replace a file that the program prints to, a checkpoint or
+  ///         one that is no metrics.
   report(const settings& options, std::uint64_t step, std::uint64_t epochs);
 
   /// Which rows are missing in the metrics of the earlier run, in one line;
@@ -36,16 +37,14 @@ public:
 
   /// Draws the chart, loss and accuracy over the steps and epochs, beside the
   /// metrics (the file's name with .svg; beside the file itself if a link leads
-  /// to it) or in the log folder (chart.svg).
+  /// to it) or, without `--metrics`, in the log folder (chart.svg).
   /// @returns where; nothing if there is neither.
   /// @throws failure that names the file.
   std::optional<std::filesystem::path> finish();
 
 private:
-  [[nodiscard]] std::optional<std::filesystem::path> chart_path() const;
-
   std::filesystem::path metrics_path_;
-  std::string log_folder_;
+  std::optional<std::filesystem::path> chart_path_;
   std::vector<metrics_row> rows_;
   std::string gap_;
   std::optional<metrics_file> metrics_;

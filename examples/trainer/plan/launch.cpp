@@ -48,6 +48,21 @@ std::uint64_t number_of(const char* name, const char* text, std::uint64_t least,
   return result;
 }
 
+/// Throws unless `host`, as that variable has it, may be a name or an address;
+/// takes the brackets of an IPv6 address away.
+void require_host(const char* variable, const std::string& found,
+                  std::string& host) {
+  if (host.starts_with('[') && host.ends_with(']'))
+    host = host.substr(1, host.size() - 2);
+  auto one_colon =
+      host.find(':') != std::string::npos && host.find(':') == host.rfind(':');
+  if (host.empty() || one_colon
+      || host.find_first_of("[] \t") != std::string::npos)
+    throw failure{fmt::format("{}: expected the name or address of a host, "
+                              "without a port, found \"{}\"",
+                              variable, found)};
+}
+
 /// The first of Slurm's list: `row1node7-ib` of `row[1-2]node[7,9-12]-ib,gpu1`.
 std::string first_node(std::string_view list) {
   std::string result;
@@ -76,6 +91,9 @@ void find_host(const environment& variable, bool is_slurm, launch& result) {
   } else {
     result.where.host = "127.0.0.1";
   }
+  if (result.host_variable != nullptr)
+    require_host(result.host_variable, variable(result.host_variable),
+                 result.where.host);
 }
 
 std::uint16_t find_port(const environment& variable) {
@@ -131,6 +149,11 @@ std::optional<launch> find_launch(const environment& variable) {
 }
 
 void apply(const launch& from, settings& options) {
+  if (options.workers != 0)
+    throw failure{
+        fmt::format("--workers: expected none under a launcher, which "
+                    "started {} processes, found {}",
+                    from.size, options.workers)};
   options.rank = static_cast<std::int64_t>(from.rank);
   options.local_rank = static_cast<std::int64_t>(from.local_rank);
   if (from.rank == 0) {

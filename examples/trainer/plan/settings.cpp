@@ -55,7 +55,9 @@ std::chrono::nanoseconds settings::round_deadline() const {
 
 void settings::validate() const {
   require(batch > 0, "batch", "1 or more", 0);
-  require(epochs > 0, "epochs", "1 or more", 0);
+  // More are a typing error, and their steps overflow.
+  require(epochs > 0 && epochs <= 1'000'000'000, "epochs", "1 to 1000000000",
+          static_cast<double>(epochs));
   require(std::isfinite(rate) && rate >= 0, "lr", "a finite number, 0 or more",
           rate);
   require(momentum >= 0 && momentum < 1, "momentum", "from 0 to below 1",

@@ -34,6 +34,19 @@ void refuse_overruled(const caf::actor_system_config& config) {
                                 name, option)};
 }
 
+/// Numbers of the scheduler's that CAF does not survive.
+void refuse_no_scheduler(const caf::actor_system_config& config) {
+  for (const std::string name :
+       {"scheduler.max-threads", "caf.scheduler.max-threads",
+        "scheduler.max-throughput", "caf.scheduler.max-throughput"}) {
+    const auto* value = caf::get_if(&caf::content(config), name);
+    const auto* x =
+        value == nullptr ? nullptr : caf::get_if<std::int64_t>(value);
+    if (x != nullptr && *x < 1)
+      throw failure{fmt::format("{}: expected 1 or more, found {}", name, *x)};
+  }
+}
+
 } // namespace
 
 std::int64_t& config::count(std::size_t& out, const char* name,
@@ -121,6 +134,7 @@ std::optional<settings> config::read(int argc, char** argv) {
   if (compat::printed_help(*this))
     return std::nullopt;
   refuse_overruled(*this);
+  refuse_no_scheduler(*this);
   std::ignore = read_defaults(*this);
   read_counts();
   options_.model = parse_model(model_);
