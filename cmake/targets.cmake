@@ -30,7 +30,8 @@ function(syncnorm_library name)
     PROPERTIES EXPORT_NAME ${name}
                VERIFY_INTERFACE_HEADER_SETS ON
                VERSION ${PROJECT_VERSION}
-               SOVERSION ${PROJECT_VERSION_MAJOR})
+               # As the package's version: before 1.0 a minor one breaks.
+               SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
   syncnorm_options(syncnorm_${name})
 endfunction()
 

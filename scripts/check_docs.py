@@ -152,6 +152,12 @@ def check_command(line):
         for option in (w for w in words[1:] if w.startswith("--")):
             if not has_option(words[0], option.split("=")[0]):
                 return f"{words[0]} has no option {option}"
+    if "syncnorm-train" in words:
+        # Whatever starts it may have options of its own before.
+        mine = words[words.index("syncnorm-train") + 1:]
+        for option in (w for w in mine if w.startswith("--")):
+            if not has_option("scripts/train.sh", option.split("=")[0]):
+                return f"syncnorm-train has no option {option}"
     if "--preset" in words:
         presets = json.loads((ROOT / "CMakePresets.json").read_text())
         names = {x["name"] for x in presets["configurePresets"]}

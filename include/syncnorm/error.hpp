@@ -42,10 +42,11 @@ enum class errc : std::uint8_t {
   invalid_identifier = 20,
   /// An identifier that this generation has already.
   duplicate_identifier = 21,
-  /// A message from somebody who is not registered, or a copy of a layer before
-  /// its replication callback.
+  /// A message from somebody who is not registered, a copy of a layer before its
+  /// replication callback, or a round of more or fewer copies than take part.
   unregistered = 22,
-  /// A message of an older generation: register again.
+  /// A message of an older generation, or after a round that has failed:
+  /// register again.
   stale = 23,
   /// The master does not serve any more.
   master_down = 24,
@@ -72,7 +73,8 @@ enum class errc : std::uint8_t {
   // -- messages ---------------------------------------------------------------
 
   /// A message from another node that is damaged, too large or of a version
-  /// that this library does not speak.
+  /// that this library does not speak; a reply of another size; counters that
+  /// cannot count the batch.
   malformed_message = 40,
 };
 

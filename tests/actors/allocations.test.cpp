@@ -54,7 +54,7 @@ std::size_t bytes_for_rounds(caf::actor_system& system, std::size_t n,
 } // namespace
 
 // The sanitizers bring their own.
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if !defined(SYNCNORM_SANITIZED)
 void* operator new(std::size_t size) {
   return count_and_allocate(size);
 }

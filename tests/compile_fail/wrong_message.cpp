@@ -1,19 +1,26 @@
-// Compiles as it is. With WRONG_MESSAGE it must not: a master's handle takes
-// the messages of its interface only.
+// Compiles as it is. With WRONG_MESSAGE or WRONG_TAG it must not: a master's
+// handle takes the messages of its interface only.
 
 #include "syncnorm/sync_master.hpp"
+
+#include <tuple>
 
 int main() {
   using namespace syncnorm;
   using master_type = sync_master_actor<float_array, float_array>;
   auto use = [](caf::event_based_actor* self, const master_type& master) {
 #if defined(WRONG_MESSAGE)
-    return run_master(self, master, double_array{1.0});
-#elif defined(WRONG_TAG)
-    return detail::request(self, master, run_slave_atom_v, 1, float_array{1});
+    double_array message{1.0};
 #else
-    return run_master(self, master, float_array{1.0F});
+    float_array message{1.0F};
 #endif
+#if defined(WRONG_TAG)
+    int tag = 1;
+#else
+    round_tag tag;
+#endif
+    std::ignore = run_master(self, master, message);
+    std::ignore = detail::request(self, master, run_slave_atom_v, tag, message);
   };
   static_cast<void>(use);
 }

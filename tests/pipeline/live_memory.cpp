@@ -7,7 +7,8 @@
 #include <cstdlib>
 #include <new>
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+// The sanitizers bring their own.
+#if defined(SYNCNORM_SANITIZED)
 
 namespace pipeline::test {
 
