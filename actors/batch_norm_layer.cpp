@@ -87,6 +87,20 @@ auto batch_norm_layer::prepare_or_give_up(batch_norm_participant& with,
   }
 }
 
+template <class F>
+auto batch_norm_layer::learn(F pass) {
+  // On a CPU a pass learns when nothing can fail any more.
+  if (replica_.options().where.type == device_type::cpu)
+    return pass();
+  auto before = replica_.learned();
+  try {
+    return pass();
+  } catch (...) {
+    replica_.unlearn(before);
+    throw;
+  }
+}
+
 batch_norm_reply batch_norm_layer::run_round(batch_norm_participant& with,
                                              batch_norm_message message) {
   try {
@@ -105,24 +119,30 @@ batch_norm_tape batch_norm_layer::forward(const const_tensor_view& x,
                                           const tensor_view& y) {
   auto* with = replica_.exchanges() ? require_participant("forward") : nullptr;
   if (with == nullptr)
-    return replica_.forward_alone(x, y);
+    return learn([&] { return replica_.forward_alone(x, y); });
   auto message =
       prepare_or_give_up(*with, [&] { return replica_.begin_forward(x, y); });
-  return replica_.end_forward(run_round(*with, std::move(message)), x, y);
+  auto reply = run_round(*with, std::move(message));
+  return prepare_or_give_up(*with, [&] {
+    return learn([&] { return replica_.end_forward(reply, x, y); });
+  });
 }
 
 void batch_norm_layer::backward(const const_tensor_view& dy,
                                 const const_tensor_view& x,
                                 const batch_norm_tape& tape,
                                 const tensor_view& dx) {
-  if (!batch_norm_replica::exchanges(tape))
-    return replica_.backward_alone(dy, x, tape, dx);
-  auto* with = require_participant("backward");
+  auto* with = batch_norm_replica::exchanges(tape)
+                   ? require_participant("backward")
+                   : nullptr;
   if (with == nullptr)
-    return replica_.backward_alone(dy, x, tape, dx);
+    return learn([&] { replica_.backward_alone(dy, x, tape, dx); });
   auto message = prepare_or_give_up(
       *with, [&] { return replica_.begin_backward(dy, x, tape, dx); });
-  replica_.end_backward(run_round(*with, std::move(message)), dy, x, tape, dx);
+  auto reply = run_round(*with, std::move(message));
+  prepare_or_give_up(*with, [&] {
+    learn([&] { replica_.end_backward(reply, dy, x, tape, dx); });
+  });
 }
 
 // -- what it cost -------------------------------------------------------------

@@ -197,13 +197,16 @@ batch_norm_replica::write_on_device(const std::string& name,
 
 detail::learned_statistics batch_norm_replica::learned() {
   bring_to_device();
-  return {device_->array(device_share::running), num_batches_tracked_,
+  return {device_->array(device_share::running),
+          device_->array(device_share::weight_gradient),
+          device_->array(device_share::bias_gradient), num_batches_tracked_,
           num_elements_tracked_};
 }
 
 void batch_norm_replica::unlearn(const detail::learned_statistics& since) {
-  if (since.running.size() != 0)
-    device_->take_over(since.running);
+  device_->restore(device_share::running, since.running);
+  device_->restore(device_share::weight_gradient, since.weight_gradient);
+  device_->restore(device_share::bias_gradient, since.bias_gradient);
   num_batches_tracked_ = since.num_batches_tracked;
   num_elements_tracked_ = since.num_elements_tracked;
   device_is_newer_ = true;

@@ -112,6 +112,11 @@ void batch_norm_slave::on_exit() {
   end_stream_waiter(std::exchange(waiter_, nullptr));
   if (role_.copy_id == 0 && role_.master)
     caf::anon_send_exit(role_.master, caf::exit_reason::user_shutdown);
+  // Whoever holds the handle holds this.
+  kept_.clear();
+  used_tapes_.clear();
+  done_ = nullptr;
+  sent_ = {};
   role_.relays.reset();
   pipe_.reset();
   role_.registered->put(reason);
@@ -195,11 +200,14 @@ void batch_norm_slave::refuse(forward_job& x, const caf::error& reason) {
   std::visit([&](auto& promise) { promise.deliver(reason); }, x.promise);
 }
 
+void batch_norm_slave::refuse(backward_job& x, const caf::error& reason) {
+  if (x.before)
+    replica_->unlearn(*x.before);
+  x.promise.deliver(reason);
+}
+
 void batch_norm_slave::drop(job& x, const caf::error& reason) {
-  if (auto* forward = std::get_if<forward_job>(&x))
-    refuse(*forward, reason);
-  else
-    std::get<backward_job>(x).promise.deliver(reason);
+  std::visit([&](auto& unfinished) { refuse(unfinished, reason); }, x);
   // Kernels of the pass may still run.
   std::visit(
       [&](auto& unfinished) { keep_until_done(std::move(unfinished.memory)); },
@@ -226,7 +234,7 @@ void batch_norm_slave::start(const job_ptr& at, forward_job& x) {
     x.ys.push_back(make_output(one.view().layout()));
   x.memory = hold(x);
   if (alone) {
-    remember(x);
+    remember(x.before);
     forward_alone(x);
     return finish(at);
   }
@@ -249,7 +257,7 @@ void batch_norm_slave::end_forward(const job_ptr& at,
   auto& x = std::get<forward_job>(*at);
   x.tapes = std::exchange(used_tapes_, {});
   x.tapes.resize(x.xs.size());
-  remember(x);
+  remember(x.before);
   replica_->accept(reply, x.tapes);
   start_ahead();
   for (std::size_t i = 0; i < x.xs.size(); ++i)
@@ -305,6 +313,7 @@ void batch_norm_slave::start(const job_ptr& at, backward_job& x) {
   auto dx = make_output(pass.x.view().layout());
   x.memory = hold({pass.x, x.dy, dx.share()});
   if (!batch_norm_replica::exchanges(pass.tape)) {
+    remember(x.before);
     replica_->backward_alone(x.dy.view(), pass.x.view(), pass.tape, dx.view());
     kept_.erase(i);
     return finish_backward(at, dx);
@@ -315,6 +324,7 @@ void batch_norm_slave::start(const job_ptr& at, backward_job& x) {
   x.pass = std::move(kept_.extract(i).mapped());
   exchange(at, std::move(message), [this, at, dx](const batch_norm_reply& r) {
     auto& self = std::get<backward_job>(*at);
+    remember(self.before);
     replica_->end_backward(r, self.dy.view(), self.pass.x.view(),
                            self.pass.tape, dx.view());
     finish_backward(at, dx);
@@ -328,7 +338,7 @@ void batch_norm_slave::finish_backward(const job_ptr& at,
             [this, at, dx](const caf::error& reason) {
               auto& mine = std::get<backward_job>(*at);
               if (reason != caf::none)
-                mine.promise.deliver(reason);
+                refuse(mine, reason);
               else
                 mine.promise.deliver(answer_of(dx, mine.back));
             });

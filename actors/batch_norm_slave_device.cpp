@@ -92,12 +92,18 @@ void batch_norm_slave::when_done(stream_work work, on_end then) {
   auto ticket = ++last_work_;
   outstanding_.emplace(ticket, std::move(then));
   auto deadline = role_.deadline;
+  auto answer = next_answer(this);
   detail::request_within(this, deadline, waiter_, await_stream_atom_v, ticket,
                          std::move(work))
-      .then([this](std::uint64_t done) { work_ended(done, {}); },
-            [this, ticket, deadline](const caf::error& reason) {
-              work_ended(ticket, explain_stream_error(reason, deadline));
-            });
+      .then(
+          [this, answer](std::uint64_t done) {
+            end_timer(this, answer);
+            work_ended(done, {});
+          },
+          [this, answer, ticket, deadline](const caf::error& reason) {
+            end_timer(this, answer);
+            work_ended(ticket, explain_stream_error(reason, deadline));
+          });
 }
 
 void batch_norm_slave::work_ended(std::uint64_t ticket,
@@ -129,9 +135,9 @@ void batch_norm_slave::end_work_from(std::uint64_t ticket,
 
 // -- what was learned ---------------------------------------------------------
 
-void batch_norm_slave::remember(forward_job& x) {
+void batch_norm_slave::remember(std::optional<learned_statistics>& before) {
   if (on_device())
-    x.before = replica_->learned();
+    before = replica_->learned();
 }
 
 } // namespace syncnorm::detail

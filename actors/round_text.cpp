@@ -27,8 +27,9 @@ std::string late_text(const std::string& where, caf::timespan waited,
 
 std::string down_text(const std::string& where, const participant& who,
                       const caf::error& reason) {
-  return fmt::format("{}: {} is down ({})", where, who.name(),
-                     reason == caf::none ? "it exited" : describe(reason));
+  return fmt::format(
+      "{}: {} is down ({})", where, who.name(),
+      reason == caf::none ? "it exited" : describe(reason).substr(0, max_text));
 }
 
 std::string wrong_round_text(const std::string& where, std::int64_t identifier,
@@ -93,7 +94,7 @@ caf::error reported_error(const caf::error& x, errc fallback) {
 std::string failed_before_text(const std::string& where,
                                const caf::error& reason) {
   return fmt::format("{}: the round has failed before ({}): register again",
-                     where, describe(reason));
+                     where, describe(reason).substr(0, max_text));
 }
 
 std::string stale_text(const std::string& where, std::int64_t identifier,

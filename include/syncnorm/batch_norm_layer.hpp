@@ -123,6 +123,10 @@ private:
   template <class F>
   auto prepare_or_give_up(batch_norm_participant& with, F prepare);
 
+  /// Runs `pass`; if it throws, what it has learned is taken back.
+  template <class F>
+  auto learn(F pass);
+
   /// Runs a round; its error names the layer.
   batch_norm_reply run_round(batch_norm_participant& with,
                              batch_norm_message message);

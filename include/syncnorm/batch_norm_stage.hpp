@@ -79,7 +79,8 @@ public:
   /// Ends the slave actor and waits until it has given the state back. Passes
   /// that it has not finished are answered `participant_down`, or by CAF's
   /// `request_receiver_down` if it has not even looked at them. The statistics
-  /// that it gives back hold the passes that it answered with y, and no others.
+  /// and gradients that it gives back hold the passes that it answered, and no
+  /// others.
   /// Threads: as `on_data_parallel_replicate`.
   void on_data_parallel_release() override;
 

@@ -42,7 +42,8 @@ enum class errc : std::uint8_t {
   invalid_identifier = 20,
   /// An identifier that this generation has already.
   duplicate_identifier = 21,
-  /// A message from somebody who is not registered, a copy of a layer before its
+  /// A message from somebody who is not registered, a copy of a layer before
+  /// its
   /// replication callback, or a round of more or fewer copies than take part.
   unregistered = 22,
   /// A message of an older generation, or after a round that has failed:

@@ -571,6 +571,23 @@ TEST_CASE_FIXTURE(layer_fixture, "a ticket is good for one backward pass, or "
   CHECK(code(ticket) == errc::invalid_argument);
 }
 
+TEST_CASE_FIXTURE(layer_fixture, "a slave that has ended keeps no tensor of a "
+                                 "ticket, whoever has its handle") {
+  auto net = make_stages(system, float64_options, 1);
+  execute_replication_callbacks(net);
+  std::mt19937 random{1};
+  auto x = std::make_shared<tensor>(make_tensor(float64_options, 2, random));
+  client c{system};
+  auto slave = net[0]->slave();
+  auto pending = c.ask(*net[0], forward_atom_v, shared_tensor{x->view(), x});
+  CHECK(c.await_forward(std::move(pending)).ticket != 0);
+  std::weak_ptr<tensor> watch = x;
+  x.reset();
+  CHECK_FALSE(watch.expired());
+  release_replicas(net);
+  CHECK(watch.expired());
+}
+
 TEST_CASE_FIXTURE(layer_fixture, "a ticket whose backward pass waits for the "
                                  "other copies is used") {
   auto net = make_stages(system, float64_options, 2);

@@ -424,6 +424,40 @@ TEST_CASE_FIXTURE(mixed_copies, "a device that takes no work when the round is "
   check_told(0, errc::participant_failed, "normalize cannot be launched");
 }
 
+TEST_CASE_FIXTURE(gpu_fixture, "a layer's pass that a device takes but for its "
+                               "last kernel has changed nothing") {
+  batch_norm_options options{.name = "bn", .channels = 3};
+  options.type = dtype::float64;
+  options.where = {device_type::cuda, 0};
+  options.stream = device_stream::make(devices, options.where);
+  batch_norm_layer layer{system, options};
+  tensor values{make_layout(dtype::float64, std::array<std::int64_t, 2>{4, 3})};
+  std::mt19937 random{5};
+  fill(values, random, 10, 3);
+  placed_tensor x{options.stream, values};
+  placed_tensor y{options.stream, values};
+  auto state = [&] {
+    std::vector<double> result;
+    for (const auto& arrays :
+         {layer.replica().state(), layer.replica().gradients()})
+      for (const auto& array : arrays)
+        for (auto value : read({array}, array.name))
+          result.push_back(value);
+    return result;
+  };
+  auto tape = layer.forward(x.view(), y.view());
+  auto before = state();
+  auto refused = [&](const char* kernel, auto pass) {
+    devices.refuse_launch(kernel);
+    CHECK(outcome_of(pass).first == errc::device_failure);
+    CHECK(state() == before);
+  };
+  refused("add_arrays",
+          [&] { layer.backward(x.view(), x.view(), tape, y.view()); });
+  refused("normalize",
+          [&] { std::ignore = layer.forward(x.view(), y.view()); });
+}
+
 TEST_CASE_FIXTURE(mixed_copies, "a device that takes no copy to the host fails "
                                 "the round of all, and the next request is "
                                 "answered") {

@@ -235,6 +235,27 @@ TEST_CASE_FIXTURE(system_fixture,
 }
 
 TEST_CASE_FIXTURE(system_fixture,
+                  "of what a participant has died with, an error has the "
+                  "beginning") {
+  adder c{system, bn2(), add_up};
+  auto slave =
+      system.spawn([master = c.master()](caf::event_based_actor* self) {
+        register_slave(self, master, 1)
+            .then(
+                [self](const slave_ticket&) {
+                  self->quit(make_error(errc::participant_failed,
+                                        std::string(20'000'000, 'x')));
+                },
+                [](const caf::error& reason) { FAIL(describe(reason)); });
+      });
+  caf::scoped_actor self{system};
+  self->wait_for(slave);
+  auto x = c.lead(1)();
+  CHECK(x.failed(errc::participant_down, {"replica 1 is down"}));
+  CHECK(x.text().size() < 3000);
+}
+
+TEST_CASE_FIXTURE(system_fixture,
                   "after a failure no slave is registered for the next round, "
                   "until the first registers again") {
   adder c{system, bn2(), add_up};

@@ -191,6 +191,75 @@ TEST_CASE_FIXTURE(system_fixture,
 
 // -- other generations and other rounds ---------------------------------------
 
+TEST_CASE_FIXTURE(system_fixture, "with survivors, who comes back while its "
+                                  "relay waits for the round's answer may send "
+                                  "at once: it is in the next round") {
+  relay_master tree{system, bn1(survivors)};
+  auto relay = tree.add_relay(tree.master(), "bn1", {1, 2}, merge_blocks);
+  tree.enlist(relay, replica_range{1, 2});
+  tree.kill(2);
+  settle(tree, relay);
+  auto one = tree.send(1, block{1});
+  settle(tree, relay);
+  auto ticket = tree.enlist(relay, 2);
+  REQUIRE_MESSAGE(ticket.value, ticket.text());
+  CHECK(ticket.value->first.round == 2);
+  auto two = tree.send(2, block{5});
+  settle(tree, relay);
+  auto zero = tree.send(0, block{10});
+  CHECK(zero().value == block{11});
+  CHECK(one().value == block{11});
+  one = tree.send(1, block{1});
+  zero = tree.send(0, block{10});
+  for (auto& x : {zero, one, two})
+    CHECK(x().value == block{16});
+}
+
+TEST_CASE_FIXTURE(system_fixture, "with survivors, who comes back while its "
+                                  "relay waits for the round's answer learns "
+                                  "that the round has failed") {
+  relay_master tree{system, bn1(survivors)};
+  auto relay = tree.add_relay(tree.master(), "bn1", {1, 2}, merge_blocks);
+  tree.enlist(relay, replica_range{1, 2});
+  tree.kill(2);
+  settle(tree, relay);
+  auto one = tree.send(1, block{1});
+  settle(tree, relay);
+  REQUIRE(tree.enlist(relay, 2).value);
+  auto two = tree.send(2, block{5});
+  settle(tree, relay);
+  caf::anon_send_exit(tree.master(), caf::exit_reason::kill);
+  CHECK(one().failed(errc::master_down));
+  CHECK(two().failed(errc::master_down));
+}
+
+TEST_CASE_FIXTURE(system_fixture, "with survivors, a round whose messages were "
+                                  "all those of replicas that are gone begins "
+                                  "anew: a late relay is asked again") {
+  relay_master tree{system, bn1(survivors, 50ms)};
+  tree.enlist(tree.master(), replica_range{1, 2});
+  caf::scoped_actor late{system};
+  detail::request(late, tree.master(), register_relay_atom_v, std::int64_t{4},
+                  std::int64_t{2})
+      .receive([](const slave_ticket&) {},
+               [](const caf::error& x) { FAIL(describe(x)); });
+  auto asked = 0;
+  auto expect_question = [&] {
+    late->receive(
+        [&](report_late_atom, const round_tag&, caf::timespan) { ++asked; },
+        [](round_failed_atom, const round_tag&, const caf::error& why) {
+          FAIL(describe(why));
+        });
+  };
+  auto one = tree.send(1, block{1});
+  expect_question();
+  tree.kill(1);
+  settle(tree, tree.master());
+  auto two = tree.send(2, block{1});
+  expect_question();
+  CHECK(asked == 2);
+}
+
 TEST_CASE_FIXTURE(system_fixture, "a relay's report of a failure in an earlier "
                                   "generation does not fail the next one") {
   relay_master tree{system};

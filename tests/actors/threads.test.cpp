@@ -355,6 +355,28 @@ TEST_CASE_FIXTURE(system_fixture,
   waiting.join();
 }
 
+TEST_CASE_FIXTURE(
+    system_fixture,
+    "a thread whose reply comes when its deadline is over, and is "
+    "in its next round when its agent acts, stays") {
+  detail::thread_link<double> link;
+  caf::scoped_actor agent{system};
+  std::thread waiting{[&, handle = caf::actor_cast<caf::actor>(agent)] {
+    for (auto timeout : {caf::timespan{0}, caf::timespan::max()}) {
+      link.expect();
+      auto reply = link.wait(handle, timeout, [] { return ""; });
+      CHECK(outcome_of(std::move(reply)).value == 3);
+    }
+  }};
+  agent->receive([](check_deadline_atom) {});
+  CHECK(link.remaining() == caf::timespan{0});
+  CHECK(link.result->put(3) == caf::none);
+  agent->receive([](check_deadline_atom) {});
+  CHECK_FALSE(link.leave());
+  CHECK(link.result->put(3) == caf::none);
+  waiting.join();
+}
+
 TEST_CASE("a thread that has left keeps no master until its deadline") {
   system_fixture env;
   auto master = spawn_sync_master<double, double>(

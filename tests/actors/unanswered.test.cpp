@@ -231,6 +231,47 @@ TEST_CASE_FIXTURE(unanswered_fixture, "a pass whose last kernel cannot be "
   CHECK(to.state() == want.state());
 }
 
+TEST_CASE_FIXTURE(unanswered_fixture, "a backward pass that is not answered "
+                                      "leaves no gradient") {
+  auto to = make_slaves(2, false);
+  auto xs = make_batches(2);
+  std::vector<std::uint64_t> tickets;
+  for (auto& x : ask_all(to, {xs[1]}))
+    std::move(x).receive(
+        [&](const shared_tensors&, std::uint64_t ticket) {
+          tickets.push_back(ticket);
+        },
+        [](const caf::error& reason) { FAIL(describe(reason)); });
+  auto backward = [&](std::size_t r) {
+    return compat::request(to.self, to.stages[r]->slave(), backward_atom_v,
+                           tickets[r], xs[1]);
+  };
+  auto gradient = [&](std::size_t r) {
+    return read(to.stages[r]->replica().gradients(), "bias");
+  };
+  std::vector<decltype(backward(0))> pending;
+  SUBCASE("as the copy ends") {
+    devices.hold();
+    for (std::size_t r = 0; r < 2; ++r)
+      pending.push_back(backward(r));
+    // Answered behind it: it has been enqueued.
+    await_batches(to, 1);
+    release_replicas(to.stages);
+    devices.go();
+  }
+  SUBCASE("as its last kernel cannot be launched") {
+    devices.refuse_launch("add_arrays");
+    for (std::size_t r = 0; r < 2; ++r)
+      pending.push_back(backward(r));
+  }
+  for (auto& x : pending)
+    std::move(x).receive([](const shared_tensor&) { FAIL("was answered"); },
+                         [](const caf::error&) {});
+  release_replicas(to.stages);
+  for (std::size_t r = 0; r < 2; ++r)
+    CHECK(gradient(r) == std::vector<double>(3, 0));
+}
+
 TEST_CASE_FIXTURE(unanswered_fixture, "what is written to a copy on a device "
                                       "is answered behind the passes before "
                                       "it, so that no pass takes it back") {

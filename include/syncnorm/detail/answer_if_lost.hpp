@@ -17,9 +17,11 @@ namespace syncnorm::detail {
 /// who only asks.
 inline caf::error master_is_down(std::int64_t identifier,
                                  const caf::error& reason) {
-  return make_error(errc::master_down, replica_prefix(identifier)
-                                           + "the master is down ("
-                                           + describe(reason) + ")");
+  // Another node's, and so of any length.
+  constexpr std::size_t max_text = 2000;
+  return make_error(errc::master_down,
+                    replica_prefix(identifier) + "the master is down ("
+                        + describe(reason).substr(0, max_text) + ")");
 }
 
 /// Attached to this node's proxy of a master on another node: answers the last
@@ -70,6 +72,25 @@ private:
   replica whose_;
 };
 
+/// Attached to who asks: once it has ended, the proxy of a master keeps nothing
+/// of that replica's.
+class forget_at_exit final : public caf::attachable {
+public:
+  forget_at_exit(caf::weak_actor_ptr proxy, const lost_answer::replica& whose)
+      : proxy_{std::move(proxy)},
+        whose_{whose} {}
+
+  void actor_exited(const caf::error&, worker_type*) override {
+    std::optional<caf::message_id> ignored;
+    if (auto proxy = proxy_.lock())
+      proxy->get()->detach(lost_answer::predecessor{whose_, ignored});
+  }
+
+private:
+  caf::weak_actor_ptr proxy_;
+  lost_answer::replica whose_;
+};
+
 /// Call before a request to a master: if that is on another node, the request
 /// gets `master_down` as soon as the node is taken for lost; at once if it was
 /// before, or if a master of this node has exited. For the last request of a
@@ -87,6 +108,9 @@ std::optional<caf::message_id> answer_if_lost(Self&& self, const Master& master,
   proxy->detach(lost_answer::predecessor{whose, before});
   proxy->attach(std::make_unique<lost_answer>(caf::weak_actor_ptr{self->ctrl()},
                                               next_answer(self), whose));
+  if (!before)
+    self->attach(std::make_unique<forget_at_exit>(
+        caf::actor_cast<caf::weak_actor_ptr>(master), whose));
   return before;
 }
 

@@ -92,6 +92,8 @@ private:
     way_back back{};
     /// While it waits for the other copies.
     kept pass{};
+    /// As of a forward pass.
+    std::optional<learned_statistics> before{};
   };
 
   using job = std::variant<forward_job, backward_job>;
@@ -114,9 +116,10 @@ private:
   void finish(const job_ptr& at);
   void answer(forward_job& x);
   /// On a device: the pass is about to learn.
-  void remember(forward_job& x);
+  void remember(std::optional<learned_statistics>& before);
   /// The pass cannot be answered: takes back what it learned.
   void refuse(forward_job& x, const caf::error& reason);
+  void refuse(backward_job& x, const caf::error& reason);
   void finish_backward(const job_ptr& at, const tensor_memory& dx);
   void drop(job& x, const caf::error& reason);
 

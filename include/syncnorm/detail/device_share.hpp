@@ -87,6 +87,11 @@ public:
   /// Adds the gradients of the last `sums`.
   void add_gradients();
 
+  /// Has the arrays of before again.
+  void restore(slot which, const device_array& before) {
+    arrays_[which] = before;
+  }
+
 private:
   [[nodiscard]] device_runtime& runtime() const noexcept {
     return stream_.runtime();

@@ -6,11 +6,14 @@
 
 namespace syncnorm::detail {
 
-/// What the forward passes of a replica on a device have learned, at some point
-/// of its stream.
+/// What the passes of a replica on a device have learned, at some point of its
+/// stream.
 struct learned_statistics {
   /// As in `statistics_update`; no array if they are not tracked.
   device_array running;
+  /// No array: zero, or there is none.
+  device_array weight_gradient;
+  device_array bias_gradient;
   std::int64_t num_batches_tracked = 0;
   std::int64_t num_elements_tracked = 0;
 };

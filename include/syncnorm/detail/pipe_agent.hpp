@@ -84,11 +84,8 @@ private:
     if (left->count() > 0)
       return detail::delayed_send(this, caf::actor{this}, *left,
                                   check_deadline_atom_v);
-    auto reason = make_error(errc::deadline_exceeded,
-                             "its thread waited past its own deadline for the "
-                             "master's answer");
-    if (link_->leave(reason))
-      quit(reason);
+    if (link_->leave())
+      quit(make_error(errc::deadline_exceeded, thread_link<Out>::departure));
   }
 
   master_type master_;

@@ -9,6 +9,8 @@ namespace syncnorm::detail {
 template <class In, class Out>
 void round_keeper<In, Out>::contribute(const round_tag& tag, In& message,
                                        target&& to, origin_type origin) {
+  if (keep_early(tag, message, to, origin))
+    return;
   auto position = members().find(tag.identifier);
   if (auto refusal = refuse(tag, position, origin, false)) {
     to.deliver(std::move(*refusal));
@@ -22,6 +24,8 @@ template <class In, class Out>
 void round_keeper<In, Out>::contribute_parts(const round_tag& tag,
                                              const relay_parts& parts,
                                              target&& to, origin_type origin) {
+  if (keep_early(tag, parts, to, origin))
+    return;
   auto position = members().find(tag.identifier);
   if (auto refusal = refuse(tag, position, origin, true)) {
     to.deliver(std::move(*refusal));
@@ -39,6 +43,35 @@ void round_keeper<In, Out>::contribute_parts(const round_tag& tag,
   seats_.put(*position, std::move(*values));
   arrive(*position, std::move(to),
          std::clamp(parts.waited, caf::timespan{0}, deadline_));
+}
+
+template <class In, class Out>
+template <class Message>
+bool round_keeper<In, Out>::keep_early(const round_tag& tag, Message& message,
+                                       target& to, origin_type origin) {
+  constexpr auto of_relay = std::is_same_v<Message, const relay_parts>;
+  auto position = members().find(tag.identifier);
+  if (!completed_ || failure_ || tag.layer != layer_
+      || tag.generation != generation_ || tag.round != round_ + 1 || !position
+      || seats_[*position].arrived || seats_[*position].is_relay != of_relay
+      || !is_from(*position, origin))
+    return false;
+  using kept_type = std::remove_const_t<Message>;
+  early_.push_back([this, tag, origin,
+                    kept = std::make_shared<kept_type>(std::move(message)),
+                    later = std::make_shared<target>(std::move(to))] {
+    if constexpr (of_relay)
+      contribute_parts(tag, *kept, std::move(*later), origin);
+    else
+      contribute(tag, *kept, std::move(*later), origin);
+  });
+  return true;
+}
+
+template <class In, class Out>
+void round_keeper<In, Out>::take_early() {
+  for (auto& take : std::exchange(early_, {}))
+    take();
 }
 
 template <class In, class Out>
@@ -112,6 +145,7 @@ void round_keeper<In, Out>::answer(ReplyOf reply_of) {
   end_round();
   has_run_ = true;
   ++round_;
+  take_early();
 }
 
 template <class In, class Out>

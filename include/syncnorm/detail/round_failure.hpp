@@ -25,6 +25,7 @@ void round_keeper<In, Out>::fail(caf::error reason, fault from) {
   }
   end_round();
   on_failed(from);
+  take_early();
 }
 
 template <class In, class Out>
@@ -51,6 +52,9 @@ void round_keeper<In, Out>::expel(std::size_t position,
   monitor_.failed(reason);
   expelled_[seats_[position].identifier] = reason;
   seats_.erase(position);
+  // The next message is a round's first.
+  if (seats_.arrived() == 0)
+    patience_.reset();
 }
 
 template <class In, class Out>

@@ -15,12 +15,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <span>
 #include <string>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -244,6 +247,12 @@ private:
 
   void contribute(const round_tag& tag, In& message, target&& to,
                   origin_type origin);
+  /// Whether that is for the next round, of somebody who registered while this
+  /// one waits for its answer: keeps it until then.
+  template <class Message>
+  bool keep_early(const round_tag& tag, Message& message, target& to,
+                  origin_type origin);
+  void take_early();
   void contribute_parts(const round_tag& tag, const relay_parts& parts,
                         target&& to, origin_type origin);
   void lead(In& message, target&& to);
@@ -275,6 +284,8 @@ private:
   void check_deadline();
 
   round_seats<In, Out> seats_;
+  /// What `keep_early` keeps.
+  std::vector<std::function<void()>> early_;
   std::map<std::int64_t, caf::error> expelled_;
   std::set<caf::actor_addr> watched_;
 

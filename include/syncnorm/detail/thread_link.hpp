@@ -11,6 +11,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -68,10 +69,10 @@ public:
       detail::anon_send(agent, check_deadline_atom_v);
     }
     auto x = result->get();
-    expires_.store(0);
-    if (!left_.load() || x || x.error() != errc::deadline_exceeded)
+    if (!has_left())
       return x;
-    why_left_ = make_error(errc::deadline_exceeded, who() + text_of(x.error()));
+    why_left_ =
+        make_error(errc::deadline_exceeded, std::string{who()} + departure);
     return why_left_;
   }
 
@@ -85,8 +86,9 @@ public:
     auto next = timers_.empty() ? never : timers_.back();
     rings_.store(next);
     auto expires = expires_.load();
-    if (expires == 0)
+    if (expires <= 0)
       return std::nullopt;
+    overdue_ = expires;
     if (expires <= now)
       return caf::timespan{0};
     if (expires >= next)
@@ -97,32 +99,58 @@ public:
         clock::duration{expires - now});
   }
 
-  /// Gives the thread `reason` in place of the result, unless that is there.
-  /// Returns whether it was not.
-  bool leave(const caf::error& reason) {
-    left_.store(true);
-    if (result->put(reason) == caf::none)
-      return true;
-    left_.store(false);
-    return false;
+  /// Called by the agent when `remaining` was zero: ends the wait that it has
+  /// looked at, unless its result is there, and no other. Returns whether the
+  /// thread has left.
+  bool leave() {
+    auto overdue = overdue_;
+    if (!expires_.compare_exchange_strong(overdue, leaving))
+      return false;
+    auto reason = make_error(errc::deadline_exceeded, departure);
+    auto left = result->put(std::move(reason)) == caf::none;
+    expires_.store(left ? gone : 0);
+    expires_.notify_one();
+    return left;
   }
 
+  /// What a thread that has left is told.
+  static constexpr auto departure =
+      "its thread waited past its own deadline for the master's answer";
+
 private:
+  /// The agent ends the thread's wait.
+  static constexpr clock::rep leaving = -1;
+  /// It has ended it.
+  static constexpr clock::rep gone = -2;
+
+  /// The thread has a result: ends its wait. Returns whether the agent has
+  /// ended it before; if that is about to, only it knows.
+  bool has_left() {
+    for (auto state = expires_.load();;)
+      if (state == leaving) {
+        expires_.wait(state);
+        state = expires_.load();
+      } else if (expires_.compare_exchange_weak(state, 0)) {
+        return state == gone;
+      }
+  }
   static constexpr auto never = std::numeric_limits<clock::rep>::max();
 
   static clock::rep ticks(clock::time_point x) {
     return x.time_since_epoch().count();
   }
 
+  /// Until when the thread is ready to wait; 0: it does not wait.
   std::atomic<clock::rep> expires_ = 0;
   /// When a timer rings, or will, once the agent has read what it was sent.
   std::atomic<clock::rep> rings_ = never;
-  std::atomic<bool> left_ = false;
   /// The thread's: how many results it has fetched when the one is that it
   /// waits for.
   std::uint64_t due_ = 0;
   caf::error why_left_;
   future_result<Out> refused_;
+  /// The agent's: what `remaining` saw of `expires_`.
+  clock::rep overdue_ = 0;
   /// The agent's: when its timers ring, the next one last. A new one rings
   /// before all others.
   std::vector<clock::rep> timers_;
