@@ -64,7 +64,9 @@ void check_vector(const char* kind, const char* argument, const at::Tensor& x,
          type_text(x.scalar_type()));
   if (x.dim() != 1 || x.size(0) != channels || !x.is_contiguous())
     fail(errc::shape_mismatch, kind, argument,
-         fmt::format("contiguous, of shape [{}]", channels), shape_text(x));
+         fmt::format("contiguous, of shape [{}]", channels),
+         fmt::format("{}, strides [{}]", shape_text(x),
+                     fmt::join(x.strides().begin(), x.strides().end(), ", ")));
   if (x.is_neg())
     fail(errc::invalid_argument, kind, argument, "values that lie in memory",
          "a view of their negatives");

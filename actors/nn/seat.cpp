@@ -151,8 +151,9 @@ public:
     if (busy_.exchange(true, std::memory_order_acquire))
       throw error{errc::invalid_argument,
                   fmt::format("copy {} begins a round before it has the reply "
-                              "of the last one; calls of a layer on a device "
-                              "must depend on each other",
+                              "of the last one: one thread uses a copy at a "
+                              "time, and calls of a layer on a device must "
+                              "depend on each other",
                               copy_id_)};
     ++rounds_;
     auto like = request.device_values;

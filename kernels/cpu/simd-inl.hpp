@@ -145,7 +145,8 @@ HWY_INLINE half_bits<D> demote(D d, hn::Vec<D> value, bfloat16) {
   auto rounded =
       hn::ShiftRight<16>(hn::Add(hn::Add(bits, hn::Set(du, 0x7fff)), odd));
   auto nan = hn::Or(hn::ShiftRight<16>(bits), hn::Set(du, 0x40));
-  auto is_nan = hn::RebindMask(du, hn::Ne(value, value));
+  // Highway 1.0's Ne is false for NaN with AVX2 and AVX-512.
+  auto is_nan = hn::RebindMask(du, hn::Not(hn::Eq(value, value)));
   return narrow(d, hn::IfThenElse(is_nan, nan, rounded));
 }
 

@@ -79,7 +79,10 @@ public:
   channel_blocks(const tensor_layout& x, std::int64_t inputs, bool masked)
       : channels_{x.shape.channels},
         width_{channels_},
-        bytes_{inputs * x.shape.per_channel() * std::int64_t(size_of(x.type))} {
+        bytes_{x.shape.per_channel() > kept_bytes
+                   ? kept_bytes + 1
+                   : inputs * x.shape.per_channel()
+                         * std::int64_t(size_of(x.type))} {
     if (x.format != memory_format::channels_first || x.shape.spatial <= 1
         || masked || bytes_ <= 0 || bytes_ > kept_bytes)
       return;

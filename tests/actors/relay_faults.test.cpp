@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <tuple>
 #include <utility>
@@ -191,46 +192,52 @@ TEST_CASE_FIXTURE(system_fixture,
 
 // -- other generations and other rounds ---------------------------------------
 
+namespace {
+
+/// Behind a relay replica 2 has died and 1 has sent its message. While the
+/// relay waits for the answer, 2 has come back and sent that of the next round.
+struct early_return : relay_master {
+  std::function<outcome<block>()> one;
+  std::function<outcome<block>()> two;
+
+  explicit early_return(caf::actor_system& system)
+      : relay_master{system, bn1(survivors)} {
+    auto relay = add_relay(master(), "bn1", {1, 2}, merge_blocks);
+    enlist(relay, replica_range{1, 2});
+    kill(2);
+    settle(*this, relay);
+    one = send(1, block{1});
+    settle(*this, relay);
+    auto ticket = enlist(relay, 2);
+    REQUIRE_MESSAGE(ticket.value, ticket.text());
+    CHECK(ticket.value->first.round == 2);
+    two = send(2, block{5});
+    settle(*this, relay);
+  }
+};
+
+} // namespace
+
 TEST_CASE_FIXTURE(system_fixture, "with survivors, who comes back while its "
                                   "relay waits for the round's answer may send "
                                   "at once: it is in the next round") {
-  relay_master tree{system, bn1(survivors)};
-  auto relay = tree.add_relay(tree.master(), "bn1", {1, 2}, merge_blocks);
-  tree.enlist(relay, replica_range{1, 2});
-  tree.kill(2);
-  settle(tree, relay);
-  auto one = tree.send(1, block{1});
-  settle(tree, relay);
-  auto ticket = tree.enlist(relay, 2);
-  REQUIRE_MESSAGE(ticket.value, ticket.text());
-  CHECK(ticket.value->first.round == 2);
-  auto two = tree.send(2, block{5});
-  settle(tree, relay);
+  early_return tree{system};
   auto zero = tree.send(0, block{10});
   CHECK(zero().value == block{11});
-  CHECK(one().value == block{11});
-  one = tree.send(1, block{1});
+  CHECK(tree.one().value == block{11});
+  auto next = tree.send(1, block{1});
   zero = tree.send(0, block{10});
-  for (auto& x : {zero, one, two})
+  for (auto& x : {zero, next, tree.two})
     CHECK(x().value == block{16});
 }
 
 TEST_CASE_FIXTURE(system_fixture, "with survivors, who comes back while its "
                                   "relay waits for the round's answer learns "
                                   "that the round has failed") {
-  relay_master tree{system, bn1(survivors)};
-  auto relay = tree.add_relay(tree.master(), "bn1", {1, 2}, merge_blocks);
-  tree.enlist(relay, replica_range{1, 2});
-  tree.kill(2);
-  settle(tree, relay);
-  auto one = tree.send(1, block{1});
-  settle(tree, relay);
-  REQUIRE(tree.enlist(relay, 2).value);
-  auto two = tree.send(2, block{5});
-  settle(tree, relay);
+  early_return tree{system};
   caf::anon_send_exit(tree.master(), caf::exit_reason::kill);
-  CHECK(one().failed(errc::master_down));
-  CHECK(two().failed(errc::master_down));
+  CHECK(tree.one().failed(errc::master_down));
+  CHECK(tree.two().failed(errc::master_down));
 }
 
 TEST_CASE_FIXTURE(system_fixture, "with survivors, a round whose messages were "

@@ -8,6 +8,9 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <limits>
 #include <optional>
 
@@ -240,6 +243,27 @@ TEST_CASE("a channel with statistics of NaN leaves the others alone") {
         REQUIRE(got.at(n, c, s) == expected.at(n, c, s));
     });
   }
+}
+
+TEST_CASE("a NaN is one in every type, whatever its bits, on every CPU") {
+  for_each_target([] {
+    // The second is what CUDA makes.
+    for (std::uint32_t bits :
+         {0x7fc00000U, 0x7fffffffU, 0x7f800001U, 0xffc00000U, 0xffffffffU})
+      for (auto type : {dtype::float32, dtype::float16, dtype::bfloat16})
+        for (const auto& one : layouts_of(type, {2, 70, 3})) {
+          tensor x{one.layout, random_values(one.layout.shape, 24)};
+          channels k{dtype::float32, 70};
+          std::memcpy(static_cast<std::byte*>(k.mean.data()) + 33 * sizeof bits,
+                      &bits, sizeof bits);
+          tensor y{one.layout};
+          normalize({}, x.view(), k.get(), y.view(), {nullptr, true});
+          auto got = y.get();
+          got.for_each([&](auto n, auto c, auto s) {
+            REQUIRE(std::isnan(got.at(n, c, s)) == (c == 33));
+          });
+        }
+  });
 }
 
 TEST_CASE("halves are rounded to nearest, ties to even, on every CPU") {

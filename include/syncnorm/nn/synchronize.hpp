@@ -19,8 +19,10 @@ namespace syncnorm::nn {
 /// and so does the backward pass of each layer: every copy must run on a thread
 /// of its own (not one of CAF's workers: a detached actor or a plain thread),
 /// make the same calls in the same order, and call backward itself. One
-/// backward call through the graphs of two copies would wait for itself for
-/// ever; for that there is `DataParallelWithCallback`.
+/// backward call through the graphs of two copies would wait for itself, until
+/// the deadline; for that there is `DataParallelWithCallback`. So does a copy
+/// wait whose layer has a graph where another's has none: under `NoGradGuard`,
+/// or with an input and parameters that want no gradient.
 ///
 /// Copies may be on any mix of devices, several on one. Two kinds of backward
 /// pass need a CUDA device for each copy that is not on a CPU, and are refused
@@ -47,7 +49,10 @@ namespace syncnorm::nn {
 /// ever.
 ///
 /// @param system spawns the masters, one a layer; must outlive the copies, or
-///               at least their release.
+///               at least their release, and every graph made through them: an
+///               output that lives, or what libtorch keeps on a thread whose
+///               backward call has thrown, until that thread ends or makes
+///               another one. Else the system's destructor waits for ever.
 /// @throws error `invalid_argument` if there are no copies, one is null, two
 ///         differ in shape (naming the first difference) or share a layer.
 ///

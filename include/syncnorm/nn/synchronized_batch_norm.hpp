@@ -105,10 +105,11 @@ struct SynchronizedBatchNormBase::call {
 /// `synchronize`.
 ///
 /// Input: float32 or float64 with parameters of the same dtype, or float16 or
-/// bfloat16 with float32 parameters; N may be 0; on a CPU, or on a CUDA device
-/// if libtorch and the kernels were built with CUDA. Contiguous and
-/// channels-last memory is used as it is, anything else is made contiguous
-/// first. Twice differentiable in reverse mode; forward mode is refused.
+/// bfloat16 with float32 parameters, which are contiguous; N may be 0; on a
+/// CPU, or on a CUDA device if libtorch and the kernels were built with CUDA.
+/// Contiguous and channels-last memory is used as it is, anything else is made
+/// contiguous first. Twice differentiable in reverse mode; forward mode is
+/// refused.
 ///
 /// On a CUDA device everything is enqueued on libtorch's current stream, and
 /// the layer waits neither for the device nor for its statistics, as long as
@@ -177,9 +178,10 @@ public:
       stream << *momentum;
     else
       stream << "None";
-    stream << ", affine=" << this->options.affine()
-           << ", track_running_stats=" << this->options.track_running_stats()
-           << ")";
+    auto text = [](bool x) { return x ? "true" : "false"; };
+    stream << ", affine=" << text(this->options.affine())
+           << ", track_running_stats="
+           << text(this->options.track_running_stats()) << ")";
   }
 
 protected:
