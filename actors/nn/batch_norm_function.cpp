@@ -337,8 +337,14 @@ void SynchronizedBatchNormBase::on_data_parallel_replicate(
   seat_ = make_seat(*scope, context, copy_id, kind());
 }
 
+SynchronizedBatchNormBase::~SynchronizedBatchNormBase() {
+  if (seat_)
+    seat_->leave();
+}
+
 void SynchronizedBatchNormBase::on_data_parallel_release() {
-  seat_.reset();
+  if (auto seat = std::exchange(seat_, nullptr))
+    seat->leave();
 }
 
 void SynchronizedBatchNormBase::on_data_parallel_failure(

@@ -523,19 +523,85 @@ TEST_CASE("with nothing to differentiate, copies take inputs that were made "
                        "outside of InferenceMode"));
 }
 
+/// The copies' outputs, which require gradients.
+std::vector<Tensor> outputs_of(
+    const std::vector<std::shared_ptr<SynchronizedBatchNorm2dImpl>>& copies) {
+  std::vector<Tensor> y(copies.size());
+  rethrow_first(on_threads(copies.size(), [&](std::size_t r) {
+    y[r] = copies[r]->forward(torch::randn({2, 2, 3, 3}).requires_grad_());
+  }));
+  return y;
+}
+
 TEST_CASE("a copy whose master goes before its backward pass learns of which "
           "layer and round") {
   actors env;
   auto layers = patient_layers(env.system, 2);
-  std::vector<Tensor> y(2);
-  rethrow_first(on_threads(2, [&](std::size_t r) {
-    y[r] = layers[r]->forward(torch::randn({2, 2, 3, 3}).requires_grad_());
-  }));
-  y[0] = Tensor{};
+  auto y = outputs_of(layers);
   layers[0].reset();
   CHECK_THROWS_WITH_AS(
       y[1].sum().backward(),
       doctest::Contains("layer the SynchronizedBatchNorm2d, round 2: "), error);
+}
+
+TEST_CASE("the actor system ends while outputs of copies live that were "
+          "released or destroyed, or whose backward pass has failed") {
+  std::vector<Tensor> y;
+  for (auto how : {"released", "destroyed", "failed"}) {
+    CAPTURE(how);
+    actors env;
+    auto layers = patient_layers(env.system, 3);
+    y = outputs_of(layers);
+    if (how == std::string{"failed"}) {
+      give_up(*layers[2], "out of memory");
+      // On this thread, where libtorch keeps the graph until it ends.
+      CHECK_THROWS_WITH_AS(y[0].sum().backward(),
+                           doctest::Contains("out of memory"), error);
+    }
+    if (how != std::string{"destroyed"})
+      desynchronize(layers);
+  }
+}
+
+TEST_CASE("a backward pass through copies that were released is refused at "
+          "once, except where a copy is the only one") {
+  actors env;
+  auto layers = patient_layers(env.system, 2);
+  auto y = outputs_of(layers);
+  desynchronize(layers);
+  for (std::size_t r = 0; r < 2; ++r) {
+    std::string text;
+    CHECK(code_of([&] { y[r].sum().backward(); }, &text) == errc::stale);
+    CHECK(contains(text, "layer the SynchronizedBatchNorm2d, copy "
+                             + std::to_string(r)
+                             + ": it was released or destroyed"));
+  }
+  auto alone = patient_layers(env.system, 1);
+  auto x = torch::randn({2, 2, 3, 3}).requires_grad_();
+  auto z = alone[0]->forward(x);
+  alone.clear();
+  z.square().sum().backward();
+  CHECK(x.grad().defined());
+}
+
+TEST_CASE("a copy that waits in its backward pass while the copies are "
+          "released learns that the others have gone") {
+  actors env;
+  for (std::size_t waiting : {std::size_t{0}, std::size_t{2}}) {
+    auto layers = patient_layers(env.system, 3);
+    auto y = outputs_of(layers);
+    auto before = layers[waiting]->messages_sent();
+    std::string text;
+    std::thread waiter{[&] {
+      CHECK(code_of([&] { y[waiting].sum().backward(); }, &text)
+            == (waiting == 0 ? errc::participant_down : errc::master_down));
+    }};
+    while (layers[waiting]->messages_sent() == before)
+      std::this_thread::yield();
+    desynchronize(layers);
+    waiter.join();
+    CHECK(contains(text, "layer the SynchronizedBatchNorm2d, round 2: "));
+  }
 }
 
 struct impatient_config : config {

@@ -48,11 +48,13 @@ namespace syncnorm::nn {
 /// CAF's workers may make it either. If all of them are in here, it waits for
 /// ever.
 ///
+/// Keep a copy, and do not release it, until its backward passes are done: one
+/// that comes later is refused as `stale`. What else lives of a graph, an
+/// output or what libtorch keeps on a thread whose backward call has thrown,
+/// keeps nothing of this.
+///
 /// @param system spawns the masters, one a layer; must outlive the copies, or
-///               at least their release, and every graph made through them: an
-///               output that lives, or what libtorch keeps on a thread whose
-///               backward call has thrown, until that thread ends or makes
-///               another one. Else the system's destructor waits for ever.
+///               at least their release, else its destructor waits for ever.
 /// @throws error `invalid_argument` if there are no copies, one is null, two
 ///         differ in shape (naming the first difference) or share a layer.
 ///

@@ -21,6 +21,9 @@ namespace syncnorm::nn {
 /// among them. Clones and copies of a module have no seat.
 class SynchronizedBatchNormBase : public replicable {
 public:
+  /// Leaves the seat, if it has one.
+  ~SynchronizedBatchNormBase() override;
+
   /// Takes its seat among the copies; from now on training exchanges moments
   /// with them. Called by `execute_replication_callbacks` inside a
   /// `replication_scope`.
@@ -29,7 +32,8 @@ public:
   void on_data_parallel_replicate(callback_context& context,
                                   std::int64_t copy_id) override;
 
-  /// Leaves the seat: the layer is a plain batch norm again.
+  /// Leaves the seat: the layer is a plain batch norm again. A backward pass
+  /// that exchanges with other copies is refused from then on.
   void on_data_parallel_release() override;
 
   /// Tells the other copies that this one does not go on; see `give_up`.

@@ -98,6 +98,13 @@ public:
     give_up(why);
   }
 
+  /// Ends what the copy has among the actors, from any thread: graphs that
+  /// still hold this seat no longer keep the actor system, and a thread that
+  /// waits in here lets go when it has its reply, or the error that others
+  /// left. Afterwards rounds are refused as `stale`, unless it is the only
+  /// copy.
+  virtual void leave() noexcept = 0;
+
   /// 0 for the copy whose options and running statistics count.
   [[nodiscard]] virtual std::int64_t copy_id() const noexcept = 0;
 

@@ -1,0 +1,211 @@
+#pragma once
+
+#include "actors/nn/closable.hpp"
+#include "actors/nn/layer_group.hpp"
+#include "actors/nn/round_messages.hpp"
+#include "syncnorm/batch_norm_participant.hpp"
+#include "syncnorm/error.hpp"
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace syncnorm::nn::detail {
+
+/// A copy's seat at a layer of several copies, or of one.
+class layer_seat final : public participant {
+public:
+  layer_seat(batch_norm_participant taking_part, std::string layer,
+             std::int64_t copy_id, std::shared_ptr<forward_session> session,
+             const layer_group& group)
+      : part_{std::in_place,
+              taking_part.copy_id() == 0 ? group.relays : nullptr,
+              std::move(taking_part)},
+        copy_of_group_{part_->participant.copy_id()},
+        is_alone_{!part_->participant.master()},
+        layer_{std::move(layer)},
+        copy_id_{copy_id},
+        session_{std::move(session)},
+        calls_{group.calls},
+        devices_{group.devices},
+        joint_{group.joint} {}
+
+  void require_pass() const override {
+    if (session_)
+      session_->require_pass(*calls_, static_cast<std::size_t>(copy_id_));
+  }
+
+  void begin(round_request request) override {
+    if (session_)
+      session_->enter(*calls_, static_cast<std::size_t>(copy_id_));
+    use here{*this};
+    here.require();
+    if (busy_.exchange(true, std::memory_order_acquire))
+      throw error{errc::invalid_argument,
+                  fmt::format("copy {} begins a round before it has the reply "
+                              "of the last one: one thread uses a copy at a "
+                              "time, and calls of a layer on a device must "
+                              "depend on each other",
+                              copy_id_)};
+    ++rounds_;
+    auto like = request.device_values;
+    if (devices_ && !request.backward)
+      devices_->set(static_cast<std::size_t>(copy_of_group_),
+                    like.data() != nullptr ? like.stream().where().index : -1);
+    try {
+      part_->participant.begin(to_message(std::move(request)));
+    } catch (...) {
+      busy_.store(false, std::memory_order_release);
+      throw;
+    }
+    like_ = std::move(like);
+  }
+
+  round_reply end() override {
+    use here{*this};
+    here.require();
+    try {
+      auto result = replies_.read(await_reply(), std::exchange(like_, {}));
+      busy_.store(false, std::memory_order_release);
+      return result;
+    } catch (...) {
+      busy_.store(false, std::memory_order_release);
+      throw;
+    }
+  }
+
+  void give_up(const std::string& why) noexcept override {
+    use here{*this};
+    if (!here)
+      return;
+    try {
+      part_->participant.give_up(why);
+    } catch (...) {
+      // The master is gone: then the others know.
+    }
+  }
+
+  void layer_failed(const std::string& why) noexcept override {
+    // The session must know of this failure before it can cause others.
+    if (!session_)
+      give_up(why);
+  }
+
+  void leave() noexcept override {
+    if (!is_alone_ && uses_.close())
+      part_.reset();
+  }
+
+  [[nodiscard]] std::int64_t copy_id() const noexcept override {
+    return copy_of_group_;
+  }
+
+  [[nodiscard]] std::uint64_t messages_sent() const noexcept override {
+    use here{*this};
+    return here ? part_->participant.messages_sent() : 0;
+  }
+
+  [[nodiscard]] std::uint64_t rounds() const noexcept override {
+    return rounds_;
+  }
+
+  [[nodiscard]] std::optional<std::string> shared_device() const override {
+    return devices_ ? devices_->shared() : std::nullopt;
+  }
+
+  [[nodiscard]] joint_rounds* joint() const noexcept override {
+    return joint_.get();
+  }
+
+  [[nodiscard]] std::shared_ptr<const std::atomic<bool>>
+  pass_is_over() const override {
+    return session_ ? session_->is_over() : nullptr;
+  }
+
+private:
+  /// What takes part in the rounds, until the seat is left.
+  struct part {
+    part(std::shared_ptr<batch_norm_relays> of_group,
+         batch_norm_participant&& taking_part)
+        : relays{std::move(of_group)},
+          participant{std::move(taking_part)} {}
+
+    /// The first copy's: they end after the master, which it holds.
+    std::shared_ptr<batch_norm_relays> relays;
+    batch_norm_participant participant;
+  };
+
+  /// While one of these lives, and is true, so does the part.
+  class use {
+  public:
+    explicit use(const layer_seat& seat)
+        : seat_{seat},
+          entered_{seat.uses_.enter()} {}
+
+    use(const use&) = delete;
+    use& operator=(const use&) = delete;
+
+    ~use() {
+      if (entered_ && seat_.uses_.leave())
+        seat_.part_.reset();
+    }
+
+    explicit operator bool() const noexcept {
+      return entered_;
+    }
+
+    /// @throws error `stale` for a seat that was left.
+    void require() const {
+      if (!entered_)
+        throw error{errc::stale,
+                    fmt::format("layer {}, copy {}: it was released or "
+                                "destroyed before this pass; keep the copies "
+                                "until their backward passes are done",
+                                seat_.layer_, seat_.copy_id_)};
+    }
+
+  private:
+    const layer_seat& seat_;
+    bool entered_;
+  };
+
+  batch_norm_reply await_reply() {
+    try {
+      return part_->participant.end();
+    } catch (const error& x) {
+      std::string_view text{x.what()};
+      if (text.starts_with("layer "))
+        throw;
+      // A master that has not answered has not said whose it is.
+      throw error{x.code(),
+                  fmt::format("layer {}, round {}: {}", layer_, rounds_, text)};
+    }
+  }
+
+  mutable closable uses_;
+  mutable std::optional<part> part_;
+  std::int64_t copy_of_group_;
+  /// There are no actors to leave, and a graph may go on without its layer.
+  bool is_alone_;
+  std::string layer_;
+  reply_reader replies_;
+  /// Names where the outstanding reply shall be.
+  device_array like_;
+  std::uint64_t rounds_ = 0;
+  /// Between `begin` and `end`, which may be on different threads.
+  std::atomic<bool> busy_ = false;
+  std::int64_t copy_id_;
+  std::shared_ptr<forward_session> session_;
+  layer_calls_ptr calls_;
+  std::shared_ptr<device_table> devices_;
+  std::shared_ptr<joint_rounds> joint_;
+};
+
+} // namespace syncnorm::nn::detail
