@@ -51,7 +51,7 @@ struct any_cpu {
 
 /// AMD's Zen 4 fetches planes best if it is left alone, and inputs that no
 /// cache will have when they are read again are in the way of others there.
-/// Measured, as what follows: docs/benchmarks.md.
+/// Measured, as what follows: docs/tuning.md.
 struct zen4 : any_cpu {
   static constexpr fetching planes{fetch_into::nowhere, 0};
   static constexpr fetching gradient_planes{fetch_into::second_level, 1024};
