@@ -595,6 +595,20 @@ TEST_CASE_FIXTURE(mute_master,
   check_all_told(ask_all(self, master));
 }
 
+TEST_CASE_FIXTURE(mute_master, "who has asked a master on another node and "
+                               "ended leaves nothing at its proxy") {
+  std::optional<detail::lost_answer::predecessor> left;
+  std::optional<caf::message_id> answer;
+  {
+    caf::scoped_actor passer_by{other};
+    left.emplace(
+        detail::lost_answer::predecessor{{passer_by->ctrl()->id(), 1}, answer});
+    pipe_type pipe{master, {{1, 1, 1, 1}, std::chrono::hours{1}}};
+    std::ignore = pipe.run_slave(passer_by, block{1});
+  }
+  CHECK(caf::actor_cast<caf::abstract_actor*>(master)->detach(*left) == 0);
+}
+
 TEST_CASE_FIXTURE(mute_master, "whoever asks a slave actor what its master on "
                                "another node has counted is told when that is "
                                "gone") {
