@@ -64,6 +64,8 @@ struct DataParallelWithCallbackOptions {
 /// Both are refused. Copies of `synchronize`, each with a graph and a thread of
 /// its own, can do both. Tensor hooks may be registered anywhere.
 ///
+/// It has no `clone()`: clone `module()` and make another one around that.
+///
 /// Errors: what a copy throws first is what the caller gets. The other copies
 /// stop at their next synchronized layer. The object works again afterwards.
 class DataParallelWithCallbackImpl : public torch::nn::Module,
