@@ -10,6 +10,7 @@
 #include <c10/core/Event.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <fmt/format.h>
 
 #include <exception>
 #include <tuple>
@@ -62,6 +63,17 @@ void require_forward_is_over(const saved_part& part) {
                 "forward pass of all copies to be over, got a backward call "
                 "inside of it; copies with graphs and threads of their own, of "
                 "synchronize, may have one"};
+}
+
+void require_graphs_of_all(const saved_part& part) {
+  if (part.copy_without_graph >= 0)
+    throw error{
+        errc::invalid_argument,
+        fmt::format("SynchronizedBatchNorm: backward: expected every copy to "
+                    "have recorded a graph in its forward call, but copy {} "
+                    "has none: it ran under NoGradGuard, or neither its input "
+                    "nor its parameters require a gradient",
+                    part.copy_without_graph)};
 }
 
 forward_streams::forward_streams(const std::vector<saved_part_ptr>& parts) {

@@ -49,6 +49,8 @@ struct saved_part {
   std::shared_ptr<const std::atomic<bool>> pass_is_over;
   /// The seat's round, of a copy whose graph is its own.
   std::uint64_t round = 0;
+  /// A copy that has no graph of that round, or -1.
+  std::int64_t copy_without_graph = -1;
   /// The stream of the forward pass; nothing on a CPU.
   std::optional<c10::Stream> stream;
   /// Gradient edges of x, weight and bias, in this order, until a node takes
@@ -65,6 +67,10 @@ struct saved_part {
 /// Refuses a backward pass while copies of a data-parallel graph are in their
 /// forward pass: what they will add is missing, and their passes would race.
 void require_forward_is_over(const saved_part& part);
+
+/// Refuses a backward pass in which another copy cannot take part, and would be
+/// waited for until the deadline.
+void require_graphs_of_all(const saved_part& part);
 
 using saved_part_ptr = std::shared_ptr<saved_part>;
 

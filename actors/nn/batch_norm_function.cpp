@@ -177,6 +177,7 @@ public:
     if (seat)
       seat->require_pass();
     auto request = moments_of(x_.detach());
+    request.has_graph = has_graph();
     prepare(request);
     if (seat && seat->joint())
       return train_jointly(*seat, std::move(request), update);
@@ -188,6 +189,10 @@ public:
   }
 
 private:
+  [[nodiscard]] bool has_graph() const {
+    return c10::GradMode::is_enabled() && affine_.requires_grad(x_);
+  }
+
   [[nodiscard]] at::TensorOptions statistics() const {
     return x_.options().dtype(statistics_type_).requires_grad(false);
   }
@@ -234,11 +239,14 @@ private:
   }
 
   void own_history(const saved_statistics& saved, const participant_ptr& seat) {
-    if (!c10::GradMode::is_enabled() || !affine_.requires_grad(x_))
+    if (!has_graph())
       return;
     std::vector<saved_part_ptr> parts{save(x_, y_, affine_)};
     set_statistics(*parts[0], saved);
-    parts[0]->round = seat ? seat->rounds() : 0;
+    if (seat) {
+      parts[0]->round = seat->rounds();
+      parts[0]->copy_without_graph = seat->copy_without_graph();
+    }
     set_grad_fn(y_, make_node<batch_norm_node>(parts, seat));
   }
 

@@ -91,6 +91,7 @@ variable_list batch_norm_node::apply(variable_list&& grads) {
   if (released_)
     std::ignore = unpack_all(grads);
   return telling_others(seat_, [&] {
+    require_graphs_of_all(*parts_.front());
     forward_streams here{parts_};
     return c10::GradMode::is_enabled() ? run_differentiable(grads)
                                        : run_kernels(grads);

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -42,6 +43,33 @@ private:
   std::vector<std::atomic<std::int32_t>> of_copy_;
 };
 
+/// Which copies of a group have recorded a graph in a forward round. A copy
+/// writes before it sends, and reads when all have sent. Two rounds are enough:
+/// a copy that writes into the next but one has seen the reply of the next,
+/// which all have sent into after they read this one.
+class graph_table {
+public:
+  explicit graph_table(std::size_t copies)
+      : of_round_{std::vector<std::atomic<bool>>(copies),
+                  std::vector<std::atomic<bool>>(copies)} {}
+
+  void set(std::uint64_t round, std::size_t copy, bool has_graph) noexcept {
+    of_round_[round % 2][copy].store(has_graph);
+  }
+
+  /// The first copy that has none, or -1.
+  [[nodiscard]] std::int64_t first_without(std::uint64_t round) const noexcept {
+    const auto& copies = of_round_[round % 2];
+    for (std::size_t i = 0; i < copies.size(); ++i)
+      if (!copies[i].load())
+        return static_cast<std::int64_t>(i);
+    return -1;
+  }
+
+private:
+  std::array<std::vector<std::atomic<bool>>, 2> of_round_;
+};
+
 /// The copies [first, last) of a layer that exchange messages.
 struct layer_group {
   std::int64_t first = 0;
@@ -50,6 +78,7 @@ struct layer_group {
   /// Where its copies register, if they are all in this process.
   std::shared_ptr<batch_norm_relays> relays;
   std::shared_ptr<device_table> devices;
+  std::shared_ptr<graph_table> graphs;
   layer_calls_ptr calls;
   std::shared_ptr<joint_rounds> joint;
 };

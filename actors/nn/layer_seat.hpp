@@ -35,6 +35,7 @@ public:
         session_{std::move(session)},
         calls_{group.calls},
         devices_{group.devices},
+        graphs_{group.graphs},
         joint_{group.joint} {}
 
   void require_pass() const override {
@@ -55,10 +56,9 @@ public:
                               "depend on each other",
                               copy_id_)};
     ++rounds_;
+    if (!request.backward)
+      tell_what_is_here(request);
     auto like = request.device_values;
-    if (devices_ && !request.backward)
-      devices_->set(static_cast<std::size_t>(copy_of_group_),
-                    like.data() != nullptr ? like.stream().where().index : -1);
     try {
       part_->participant.begin(to_message(std::move(request)));
     } catch (...) {
@@ -120,6 +120,11 @@ public:
     return devices_ ? devices_->shared() : std::nullopt;
   }
 
+  [[nodiscard]] std::int64_t copy_without_graph() const override {
+    auto found = graphs_ ? graphs_->first_without(forward_calls_) : -1;
+    return found < 0 ? found : found + copy_id_ - copy_of_group_;
+  }
+
   [[nodiscard]] joint_rounds* joint() const noexcept override {
     return joint_.get();
   }
@@ -176,6 +181,18 @@ private:
     bool entered_;
   };
 
+  /// What other copies in this process ask about this one's forward call.
+  void tell_what_is_here(const round_request& request) {
+    ++forward_calls_;
+    auto copy = static_cast<std::size_t>(copy_of_group_);
+    const auto& values = request.device_values;
+    if (devices_)
+      devices_->set(
+          copy, values.data() != nullptr ? values.stream().where().index : -1);
+    if (graphs_)
+      graphs_->set(forward_calls_, copy, request.has_graph);
+  }
+
   batch_norm_reply await_reply() {
     try {
       return part_->participant.end();
@@ -199,12 +216,14 @@ private:
   /// Names where the outstanding reply shall be.
   device_array like_;
   std::uint64_t rounds_ = 0;
+  std::uint64_t forward_calls_ = 0;
   /// Between `begin` and `end`, which may be on different threads.
   std::atomic<bool> busy_ = false;
   std::int64_t copy_id_;
   std::shared_ptr<forward_session> session_;
   layer_calls_ptr calls_;
   std::shared_ptr<device_table> devices_;
+  std::shared_ptr<graph_table> graphs_;
   std::shared_ptr<joint_rounds> joint_;
 };
 

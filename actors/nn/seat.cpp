@@ -50,9 +50,12 @@ batch_norm_participant open(const replication_scope& scope,
   auto copies = group.last - group.first;
   if (scope.graph() == graph_kind::joint && copies > 1)
     group.joint = make_joint_rounds(static_cast<std::size_t>(copies));
-  if (scope.graph() == graph_kind::own && scope.distant() == nullptr)
+  if (scope.graph() == graph_kind::own && scope.distant() == nullptr) {
     group.devices =
         std::make_shared<device_table>(static_cast<std::size_t>(copies));
+    group.graphs =
+        std::make_shared<graph_table>(static_cast<std::size_t>(copies));
+  }
   if (scope.session())
     group.calls =
         std::make_shared<layer_calls>(options.layer, scope.session()->copies(),

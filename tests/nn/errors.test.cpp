@@ -584,6 +584,32 @@ TEST_CASE("a backward pass through copies that were released is refused at "
   CHECK(x.grad().defined());
 }
 
+TEST_CASE("a backward pass in which a copy cannot take part, for it has no "
+          "graph, is refused at once; the next that has all is not") {
+  actors env;
+  auto layers = patient_layers(env.system, 3);
+  std::vector<Tensor> y(3);
+  // Two calls, of which copy 2 records the second alone.
+  std::vector<Tensor> z(3);
+  rethrow_first(on_threads(3, [&](std::size_t r) {
+    auto x = torch::randn({2, 2, 3, 3});
+    {
+      torch::AutoGradMode mode{r != 2};
+      y[r] = layers[r]->forward(x);
+    }
+    z[r] = layers[r]->forward(x);
+  }));
+  CHECK_FALSE(y[2].requires_grad());
+  rethrow_first(
+      on_threads(3, [&](std::size_t r) { z[r].square().sum().backward(); }));
+  for (std::size_t r = 0; r < 2; ++r) {
+    std::string text;
+    CHECK(code_of([&] { y[r].sum().backward(); }, &text)
+          == errc::invalid_argument);
+    CHECK(contains(text, "copy 2 has none"));
+  }
+}
+
 TEST_CASE("a copy that waits in its backward pass while the copies are "
           "released learns that the others have gone") {
   actors env;

@@ -66,6 +66,8 @@ struct DataParallelWithCallbackOptions {
 ///
 /// It has no `clone()`: clone `module()` and make another one around that.
 ///
+/// It has no `clone()`: clone `module()` and make another one around that.
+///
 /// Errors: what a copy throws first is what the caller gets. The other copies
 /// stop at their next synchronized layer. The object works again afterwards.
 class DataParallelWithCallbackImpl : public torch::nn::Module,

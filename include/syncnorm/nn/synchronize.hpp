@@ -20,9 +20,10 @@ namespace syncnorm::nn {
 /// of its own (not one of CAF's workers: a detached actor or a plain thread),
 /// make the same calls in the same order, and call backward itself. One
 /// backward call through the graphs of two copies would wait for itself, until
-/// the deadline; for that there is `DataParallelWithCallback`. So does a copy
-/// wait whose layer has a graph where another's has none: under `NoGradGuard`,
-/// or with an input and parameters that want no gradient.
+/// the deadline; for that there is `DataParallelWithCallback`. A backward pass
+/// through a call of which another copy has no graph, because it ran under
+/// `NoGradGuard` or with an input and parameters that want no gradient, is
+/// refused; copies in several processes wait until the deadline.
 ///
 /// Copies may be on any mix of devices, several on one. Two kinds of backward
 /// pass need a CUDA device for each copy that is not on a CPU, and are refused

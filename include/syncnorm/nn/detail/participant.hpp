@@ -34,6 +34,10 @@ struct round_request {
   /// The same on a device; then `values` has none.
   device_array device_values;
 
+  /// Forward: whether the copy records a graph, by which it would take part in
+  /// a backward round. Stays in this process.
+  bool has_graph = false;
+
   // Forward only: options, which must be the same for all copies.
   double eps = 1e-5;
   eps_mode mode = eps_mode::plus;
@@ -119,6 +123,13 @@ public:
   /// one CUDA device in the last forward round: then the text that names them.
   [[nodiscard]] virtual std::optional<std::string> shared_device() const {
     return std::nullopt;
+  }
+
+  /// A copy that has recorded no graph in the last forward round, so that no
+  /// backward pass of it can have all copies, or -1 if there is none. Of copies
+  /// in other processes nobody knows.
+  [[nodiscard]] virtual std::int64_t copy_without_graph() const {
+    return -1;
   }
 
   /// Where the copies of a data-parallel graph join their backward pass; null
