@@ -76,20 +76,21 @@ std::string participant::name() const {
   return fmt::format("replica {}", identifier);
 }
 
-roster::roster() {
+roster::roster(std::int64_t count) : has_owner_{true}, count_{count} {
   clear();
 }
 
 roster::roster(std::int64_t first, std::int64_t count)
-    : first_{first},
+    : has_owner_{false},
+      first_{first},
       count_{count} {}
 
 void roster::clear() {
   participant owner;
-  if (count_ == 0 && !members_.empty())
+  if (has_owner_ && !members_.empty())
     owner.address = members_[0].address;
-  members_.assign(count_ == 0 ? 1 : 0, owner);
-  replicas_ = count_ == 0 ? 1 : 0;
+  members_.assign(has_owner_ ? 1 : 0, owner);
+  replicas_ = has_owner_ ? 1 : 0;
   erased_.clear();
   closed_ = false;
 }
@@ -110,11 +111,11 @@ std::optional<caf::error> roster::refuse(const participant& x,
                           where, x.identifier));
   if (count_ != 0
       && (x.identifier < first_ || x.identifier + x.count > first_ + count_))
-    return make_error(errc::invalid_identifier,
-                      fmt::format("{}: this relay stands for replicas {} to "
-                                  "{}, not for {}",
-                                  where, first_, first_ + count_ - 1,
-                                  x.name()));
+    return make_error(
+        errc::invalid_identifier,
+        fmt::format("{}: this {} replicas {} to {}, not for {}", where,
+                    has_owner_ ? "master is for" : "relay stands for", first_,
+                    first_ + count_ - 1, x.name()));
   return std::nullopt;
 }
 

@@ -33,6 +33,11 @@ void sync_options::validate() const {
                 fmt::format("sync_options of layer {}: the fan-in must be 2 or "
                             "more, got {}",
                             layer, *fan_in)};
+  if (participants < 0)
+    throw error{errc::invalid_argument,
+                fmt::format("sync_options of layer {}: the participants must "
+                            "be 1 or more, or 0 for any number, got {}",
+                            layer, participants)};
 }
 
 std::uint64_t layer_hash(std::string_view layer) noexcept {

@@ -43,13 +43,16 @@ struct sync_metrics {
   /// The master's layer.
   std::string layer;
   /// Who takes part now: the owner, and each slave and each relay as one. So
-  /// many messages come in a round.
+  /// many messages come in a round. After a failed round the owner alone, until
+  /// the first registers again.
   std::uint64_t participants = 0;
   /// Rounds that were completed.
   std::uint64_t rounds = 0;
   /// Rounds that failed, and slaves that were expelled from one that went on,
-  /// by cause; causes that have not occurred are left out. A generation that
-  /// begins, or a master that ends, between two rounds is no failure.
+  /// by cause; causes that have not occurred are left out. No failure, between
+  /// two rounds, are a generation that begins, a master that ends, and a
+  /// participant that lets go of its pipe or exits in good order, unless
+  /// somebody comes to the round that it is missing from.
   std::vector<failure_count> failures;
   /// Of the completed rounds: how many took how long from their first message
   /// to their last, which is how long the first participant waited. One number

@@ -65,10 +65,15 @@ struct sync_options {
   /// spawns relays: above it they form a tree. Left open and not configured:
   /// 16.
   std::optional<std::int64_t> fan_in = std::nullopt;
+  /// How many replicas take part, the owner included: identifiers 0 to
+  /// `participants` - 1. Others are refused, and a round waits, until its
+  /// deadline, for those who have not registered yet. 0: whoever is registered
+  /// when the last of them has sent its message.
+  std::int64_t participants = 0;
 
   /// @throws error `invalid_argument` for an empty layer name, a deadline of
-  ///         zero or less or above `max_deadline`, a policy that is none, or a
-  ///         fan-in below 2.
+  ///         zero or less or above `max_deadline`, a policy that is none, a
+  ///         fan-in below 2, or less than 0 participants.
   void validate() const;
 };
 

@@ -38,7 +38,7 @@ void run_rounds(adder& c, int rounds) {
   }
 }
 
-/// A round in which slave 2 dies.
+/// A round in which slave 2 ends.
 void run_death(adder& c) {
   auto pipes = c.pipes(2);
   auto a = c.send(pipes[0], 1, 1.0);
@@ -163,6 +163,24 @@ TEST_CASE_FIXTURE(system_fixture,
   auto m = metrics_of(c);
   CHECK(m.rounds == 1);
   CHECK(m.failed(errc::participant_down) == 1);
+}
+
+TEST_CASE_FIXTURE(system_fixture, "a participant that leaves in good order "
+                                  "between two rounds is a failure once "
+                                  "somebody comes to the next") {
+  for (auto policy :
+       {failure_policy::fail_round, failure_policy::continue_with_survivors}) {
+    adder c{system, {.layer = "bn1", .policy = policy}, add_up};
+    auto pipes = c.pipes(2);
+    c.kill(2);
+    auto fails = policy == failure_policy::fail_round;
+    CHECK(metrics_of(c).participants == (fails ? 1 : 2));
+    CHECK(metrics_of(c).failures.empty());
+    auto one = c.send(pipes[0], 1, 1.0);
+    CHECK(c.lead(1.0)().failed(errc::participant_down) == fails);
+    CHECK(one().failed(errc::participant_down) == fails);
+    CHECK(metrics_of(c).failed(errc::participant_down) == (fails ? 1 : 0));
+  }
 }
 
 TEST_CASE_FIXTURE(system_fixture, "a generation that begins in the middle of a "

@@ -163,6 +163,9 @@ TEST_CASE_FIXTURE(system_fixture,
   CHECK(code_of_spawn({.layer = "bn7", .policy = failure_policy{7}}, add_up)
         == "sync_options of layer bn7: the policy must be fail_round or "
            "continue_with_survivors, got 7");
+  CHECK(code_of_spawn({.layer = "bn7", .participants = -1}, add_up)
+        == "sync_options of layer bn7: the participants must be 1 or more, or "
+           "0 for any number, got -1");
 }
 
 TEST_CASE_FIXTURE(system_fixture,
@@ -232,4 +235,64 @@ TEST_CASE_FIXTURE(system_fixture,
   CHECK(zero().value->data() == payload.data());
   CHECK(one().value->data() == payload.data());
   CHECK(seen == payload.data());
+}
+
+namespace {
+
+sync_options of_three(caf::timespan deadline = std::chrono::hours{1}) {
+  return {.layer = "bn1", .deadline = deadline, .participants = 3};
+}
+
+} // namespace
+
+TEST_CASE_FIXTURE(system_fixture,
+                  "a master that was told how many take part waits for those "
+                  "who have not registered, also after a failure") {
+  tracer c{system, of_three(), tell_order};
+  for (int generation = 0; generation < 3; ++generation) {
+    auto first = c.pipe(1);
+    auto owner = c.lead(100);
+    auto one = c.send(first, 1, 101);
+    c.settle();
+    auto second = c.pipe(2);
+    CHECK(c.nr_slaves() == 2);
+    auto two = c.send(second, 2, 102);
+    CHECK(owner().value == trace{100, 101, 102});
+    CHECK(one().value == trace{100, 101, 102});
+    CHECK(two().value == trace{100, 101, 102});
+    second.give_up(c.actor(2), "out of data");
+    CHECK(c.lead(100)().failed(errc::participant_failed));
+  }
+}
+
+TEST_CASE_FIXTURE(system_fixture,
+                  "a master that was told how many take part refuses others, "
+                  "and names those who never came") {
+  adder c{system, of_three(std::chrono::milliseconds{20}), add_up};
+  CHECK(c.enlist(3, 3).failed(errc::invalid_identifier,
+                              {"this master is for replicas 0 to 2, not for "
+                               "replica 3"}));
+  auto first = c.pipe(1);
+  auto one = c.send(first, 1, 1.0);
+  CHECK(c.lead(1.0)().failed(errc::deadline_exceeded,
+                             {"for replica 2; have replicas 0, 1"}));
+  CHECK(one().failed(errc::deadline_exceeded));
+}
+
+TEST_CASE_FIXTURE(system_fixture,
+                  "with survivors, a master that was told how many take part "
+                  "goes on without those who were expelled or never came") {
+  auto options = of_three(std::chrono::milliseconds{20});
+  options.policy = failure_policy::continue_with_survivors;
+  adder c{system, options, add_up};
+  auto first = c.pipe(1);
+  auto one = c.send(first, 1, 1.0);
+  CHECK(c.lead(1.0)().value == 2);
+  CHECK(one().value == 2);
+  adder d{system, options, add_up};
+  auto pipes = d.pipes(2);
+  pipes[1].give_up(d.actor(2), "out of data");
+  auto other = d.send(pipes[0], 1, 1.0);
+  CHECK(d.lead(1.0)().value == 2);
+  CHECK(other().value == 2);
 }

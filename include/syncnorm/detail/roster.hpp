@@ -36,12 +36,13 @@ struct participant {
 };
 
 /// The participants of one generation in the order of their identifiers. Of a
-/// master the first one is its owner, and anybody may come. A relay has none,
-/// and knows whom it waits for.
+/// master the first one is its owner; a relay has none. A relay knows whom it
+/// waits for, and so does a master that was told how many; to another anybody
+/// may come.
 class roster {
 public:
-  /// A master's.
-  roster();
+  /// A master's, of the replicas 0 to `count - 1`, or, for 0, of any.
+  explicit roster(std::int64_t count = 0);
 
   /// A relay's, of the replicas `first` to `first + count - 1`.
   roster(std::int64_t first, std::int64_t count);
@@ -91,8 +92,8 @@ public:
     return replicas_;
   }
 
-  /// Whether all replicas of a relay have registered, but for those who were
-  /// erased since; true for a master.
+  /// Whether all who are waited for have registered, but for those who were
+  /// erased since; true where anybody may come.
   [[nodiscard]] bool is_full() const noexcept {
     return count_ == 0 || closed_ || replicas_ + erased_count() >= count_;
   }
@@ -103,8 +104,8 @@ public:
   }
 
   /// Lists those who have arrived, or those who have not:
-  /// `"replica 3"`, `"replicas 0, 1, 2, 8-15"`, `"nobody"`. Those of a relay
-  /// that have not registered have not arrived.
+  /// `"replica 3"`, `"replicas 0, 1, 2, 8-15"`, `"nobody"`. Those who are
+  /// waited for and have not registered have not arrived.
   [[nodiscard]] std::string list(bool arrived) const;
 
   /// Lists everybody in the same way.
@@ -123,10 +124,12 @@ private:
   void bring_back(const participant& x);
 
   std::vector<participant> members_;
+  bool has_owner_;
   std::int64_t first_ = 0;
+  /// 0: anybody may come.
   std::int64_t count_ = 0;
   std::int64_t replicas_ = 0;
-  /// Of a relay, who was erased and has not come back.
+  /// Of those who are waited for, who was erased and has not come back.
   std::vector<range> erased_;
   bool closed_ = false;
 };

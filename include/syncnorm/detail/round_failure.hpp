@@ -13,7 +13,7 @@ void round_keeper<In, Out>::fail(caf::error reason, fault from) {
   auto between = seats_.arrived() == 0
                  && (reason == errc::stale || reason == errc::master_down);
   failure_ = std::move(reason);
-  if (!between)
+  if (!between && !is_untold_)
     monitor_.failed(*failure_);
   for (std::size_t i = 0; i < seats_.size(); ++i) {
     auto arrived = seats_[i].arrived;
@@ -29,14 +29,15 @@ void round_keeper<In, Out>::fail(caf::error reason, fault from) {
 }
 
 template <class In, class Out>
-caf::error round_keeper<In, Out>::blame(std::size_t position,
-                                        caf::error reason) {
+caf::error round_keeper<In, Out>::blame(std::size_t position, caf::error reason,
+                                        bool quietly) {
   if (policy_ == failure_policy::fail_round
       || seats_[position].identifier == 0) {
+    is_untold_ = quietly;
     fail(std::move(reason));
     return *failure_;
   }
-  expel(position, reason);
+  expel(position, reason, !quietly);
   if (seats_.size() == 0 && members().is_full())
     on_deserted(reason);
   return reason;
@@ -44,12 +45,13 @@ caf::error round_keeper<In, Out>::blame(std::size_t position,
 
 template <class In, class Out>
 void round_keeper<In, Out>::expel(std::size_t position,
-                                  const caf::error& reason) {
+                                  const caf::error& reason, bool counts) {
   if (seats_[position].arrived)
     seats_.answer(position, reason);
   else if (seats_[position].is_relay)
     tell(position, round_failed_atom_v, tag_of(position), reason);
-  monitor_.failed(reason);
+  if (counts)
+    monitor_.failed(reason);
   expelled_[seats_[position].identifier] = reason;
   seats_.erase(position);
   // The next message is a round's first.
@@ -61,6 +63,8 @@ template <class In, class Out>
 caf::error round_keeper<In, Out>::after_failure(std::size_t position) {
   if (std::exchange(seats_[position].informed, true))
     return make_error(errc::stale, failed_before_text(where(), *failure_));
+  if (std::exchange(is_untold_, false))
+    monitor_.failed(*failure_);
   return *failure_;
 }
 
@@ -92,7 +96,8 @@ void round_keeper<In, Out>::on_round_failed(const round_tag& tag,
       || !seats_[*position].is_relay || failure_
       || tag.generation != generation_)
     return;
-  std::ignore = blame(*position, reported_error(why, errc::participant_failed));
+  std::ignore = blame(*position, reported_error(why, errc::participant_failed),
+                      may_be_quiet(why));
   complete_if_ready();
 }
 
@@ -100,10 +105,13 @@ template <class In, class Out>
 void round_keeper<In, Out>::on_down(const caf::actor_addr& who,
                                     const caf::error& reason) {
   watched_.erase(who);
+  auto quietly = leaves_quietly(reason);
   for (std::size_t i = seats_.size(); i-- > 0 && !failure_;)
     if (seats_[i].address == who)
-      std::ignore = blame(i, errc::participant_down,
-                          down_text(where(), seats_[i], reason));
+      std::ignore = blame(i,
+                          make_error(errc::participant_down,
+                                     down_text(where(), seats_[i], reason)),
+                          quietly);
   if (members().find(0) && seats_[0].address == who)
     forget_owner();
   complete_if_ready();

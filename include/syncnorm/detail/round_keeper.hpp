@@ -163,6 +163,20 @@ protected:
 
   virtual void on_down(const caf::actor_addr& who, const caf::error& reason);
 
+  /// Whether whoever exits with that reason has left in good order, between two
+  /// rounds.
+  [[nodiscard]] bool leaves_quietly(const caf::error& reason) const {
+    return seats_.arrived() == 0
+           && (!reason || reason == caf::exit_reason::normal
+               || reason == caf::exit_reason::user_shutdown);
+  }
+
+  /// The same of what a relay, or a relay's parent, reports: it does not say
+  /// how.
+  [[nodiscard]] bool may_be_quiet(const caf::error& reason) const {
+    return seats_.arrived() == 0 && reason == errc::participant_down;
+  }
+
   // -- for those who derive ---------------------------------------------------
 
   [[nodiscard]] std::string where() const {
@@ -210,6 +224,9 @@ protected:
   caf::timespan waited_{0};
   /// Set from a round's failure to the next generation.
   std::optional<caf::error> failure_;
+  /// Nobody has been told of it that somebody left in good order, between two
+  /// rounds: until then nothing has failed.
+  bool is_untold_ = false;
 
 private:
   /// From here on the target holds the sender: `current_sender` is empty.
@@ -232,6 +249,8 @@ private:
   void adopt_owner();
   void forget_owner();
   [[nodiscard]] std::uint64_t nr_slaves() const;
+  /// The owner, each slave and each relay as one.
+  [[nodiscard]] std::uint64_t nr_participants() const;
   [[nodiscard]] sync_metrics count() const;
 
   /// Returns why a slave's or a relay's message cannot be taken, having blamed
@@ -267,13 +286,16 @@ private:
 
   /// Ends the part of the participant at fault: by the policy, the round fails
   /// for all, or goes on without this one. Returns the error.
-  caf::error blame(std::size_t position, caf::error reason);
+  /// @param quietly see `leaves_quietly`.
+  caf::error blame(std::size_t position, caf::error reason,
+                   bool quietly = false);
 
   caf::error blame(std::size_t position, errc code, std::string text) {
     return blame(position, make_error(code, std::move(text)));
   }
 
-  void expel(std::size_t position, const caf::error& reason);
+  /// @param counts whether that is a failure to be counted.
+  void expel(std::size_t position, const caf::error& reason, bool counts);
 
   /// The answer to a message that comes after the round has failed: the round's
   /// error to those who have not had it, `stale` to the others.

@@ -42,6 +42,7 @@ void round_keeper<In, Out>::begin_generation() {
   round_ = 1;
   has_run_ = false;
   failure_.reset();
+  is_untold_ = false;
   expelled_.clear();
   seats_.clear();
   on_new_generation();
@@ -74,9 +75,16 @@ std::uint64_t round_keeper<In, Out>::nr_slaves() const {
 }
 
 template <class In, class Out>
+std::uint64_t round_keeper<In, Out>::nr_participants() const {
+  if (failure_)
+    return members().find(0) ? 1 : 0;
+  return seats_.size();
+}
+
+template <class In, class Out>
 sync_metrics round_keeper<In, Out>::count() const {
   auto result = monitor_.metrics();
-  result.participants = seats_.size();
+  result.participants = nr_participants();
   return result;
 }
 

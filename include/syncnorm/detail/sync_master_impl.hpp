@@ -22,7 +22,7 @@ public:
 
   sync_master_impl(caf::actor_config& config, sync_options options,
                    callback make_replies)
-      : round_keeper<In, Out>{config, std::move(options), roster{},
+      : round_keeper<In, Out>{config, options, roster{options.participants},
                               make_replies.index() == 1},
         make_replies_{std::move(make_replies)} {}
 

@@ -198,8 +198,10 @@ private:
   void on_round_failed(const round_tag& tag, const caf::error& why) override {
     if (!is_from_parent())
       return base::on_round_failed(tag, why);
-    if (is_mine(tag) && !this->failure_)
-      this->fail(reported_error(why, errc::master_down), fault::elsewhere);
+    if (!is_mine(tag) || this->failure_)
+      return;
+    this->is_untold_ = this->may_be_quiet(why);
+    this->fail(reported_error(why, errc::master_down), fault::elsewhere);
   }
 
   void on_down(const caf::actor_addr& who, const caf::error& reason) override {
