@@ -139,7 +139,8 @@ void require_no_other_owner(const survey& found) {
               "convert_model: {}: expected no owner besides the module "
               "registry and libtorch's containers, found {} more, such "
               "as a typed member, which would keep the plain layer: "
-              "write the member as SynchronizedBatchNorm, or derive its "
+              "write the member as SynchronizedBatchNorm1d, 2d or 3d, or "
+              "derive its "
               "module from ReplaceableChildren, or, if it is a variable "
               "of yours, set ConvertOptions::allow_other_owners",
               entry.path, others)};

@@ -90,11 +90,15 @@ torch::Tensor train_replicas(caf::actor_system& system, const Net& net,
   std::vector<std::thread> threads;
   for (std::size_t r = 0; r < copies.size(); ++r)
     threads.emplace_back([&, r] {
-      auto loss = criterion(copies[r]->forward(x[r]));
-      loss.backward(); // then add the gradients of all copies
+      auto share = static_cast<double>(x[r].size(0)) / batch.size(0);
+      auto loss = criterion(copies[r]->forward(x[r])) * share;
+      loss.backward();
     });
   for (auto& thread : threads)
     thread.join();
+  auto mine = net->parameters();
+  for (std::size_t i = 0; i < mine.size(); ++i) // those of the whole batch
+    mine[i].mutable_grad() += copies[1]->parameters()[i].grad();
   // end: synchronize
   return copies[1]->bn->running_mean;
 }

@@ -126,8 +126,8 @@ void caf_main(caf::actor_system& system, const config&) {
   require_good_defaults(system);
   // begin: spawn
   // begin: master
-  auto master =
-      spawn_sync_master<double, double>(system, {.layer = "bn1"}, mean);
+  auto master = spawn_sync_master<double, double>(
+      system, {.layer = "bn1", .participants = 5}, mean);
   // end: master
   for (int identifier = 1; identifier <= 4; ++identifier) {
     auto registered = std::make_shared<future_result<bool>>();

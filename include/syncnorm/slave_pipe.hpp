@@ -27,7 +27,9 @@ namespace syncnorm {
 /// An actor makes one from the ticket that its registration was answered with.
 /// An ordinary thread gets one from `sync_master::register_slave` or
 /// `register_slave_thread`; letting go of that one is leaving: a round that
-/// waits for it fails with `participant_down`. After an error a pipe is of no
+/// waits for it fails with `participant_down`. The master learns of it a little
+/// later: until then, or until a round has run or failed, another registration
+/// under its identifier is a `duplicate_identifier`. After an error a pipe is of no
 /// more use: register again. One that was moved from, or made with a null
 /// master, answers `invalid_argument`; to an actor, it is CAF's own
 /// (`caf::sec::invalid_argument`).

@@ -92,6 +92,11 @@ public:
     return replicas_;
   }
 
+  /// Whether it knows how many are waited for.
+  [[nodiscard]] bool is_counted() const noexcept {
+    return count_ != 0;
+  }
+
   /// Whether all who are waited for have registered, but for those who were
   /// erased since; true where anybody may come.
   [[nodiscard]] bool is_full() const noexcept {

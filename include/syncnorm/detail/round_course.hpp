@@ -76,6 +76,11 @@ void round_keeper<In, Out>::take_early() {
 
 template <class In, class Out>
 void round_keeper<In, Out>::lead(In& message, target&& to) {
+  // An owner that has had the error, and knows for how many it waits, need not
+  // wait until one of them has registered.
+  if (failure_ && members().is_counted() && members().find(0)
+      && seats_[0].informed)
+    begin_generation();
   if (!members().find(0))
     to.deliver(make_error(errc::invalid_argument,
                           where()

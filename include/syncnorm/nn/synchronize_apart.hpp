@@ -25,8 +25,10 @@ layer_masters lead_copies(caf::actor_system& system,
                           std::int64_t copies, SynchronizeOptions options = {});
 
 /// Makes `copy` one of those that `lead_copies` has been called for, in this
-/// process or in another. Returns when every layer has registered.
-/// @param copy_id 1 or more.
+/// process or in another. Returns when every layer has registered. After a
+/// pass, or a failure, the first call begins a new generation, in which all
+/// others have to follow again.
+/// @param copy_id 1 or more, below the number of copies.
 /// @throws error `invalid_argument` if `copy` is null or has a layer of which
 ///         there is no master, or `copy_id` is less than 1; and as the masters
 ///         answer: `duplicate_identifier`, `invalid_identifier`,
