@@ -44,12 +44,13 @@ public:
   void configure_read(caf::io::receive_policy::config config) override {
     wanted_ = config.second;
     arrived_.clear();
-    Scribe::configure_read({config.first, std::min(config.second, granted)});
+    granted_ = passed_on_ < handshake ? granted_to_strangers : granted;
+    Scribe::configure_read({config.first, std::min(config.second, granted_)});
   }
 
   bool consume(worker_type* context, const void* data,
                std::size_t size) override {
-    if (wanted_ <= granted) {
+    if (wanted_ <= granted_) {
       auto goes_on = pass_on(context, data, size);
       change_buffers();
       return goes_on;
@@ -60,7 +61,7 @@ public:
       arrived_.reserve(std::min(wanted_, 4 * least));
     arrived_.insert(arrived_.end(), piece.data(), piece.data() + size);
     if (arrived_.size() < wanted_) {
-      auto next = std::min(wanted_ - arrived_.size(), granted);
+      auto next = std::min(wanted_ - arrived_.size(), granted_);
       Scribe::configure_read(caf::io::receive_policy::exactly(next));
       return true;
     }
@@ -70,6 +71,14 @@ public:
     this->rd_buf() = std::move(pieces);
     change_buffers();
     return goes_on;
+  }
+
+  /// Called when this side ends the connection.
+  void graceful_shutdown() override {
+    if (passed_on_ == 1 && door_ != 0)
+      refuse("its handshake with CAF was not complete when this side ended the "
+             "connection");
+    Scribe::graceful_shutdown();
   }
 
 protected:
@@ -86,6 +95,10 @@ private:
   /// So many bytes of a message are taken for granted: more would be copied
   /// once more.
   static constexpr std::size_t granted = std::size_t{1} << 20U;
+  /// The same before the handshake is complete, for which that is enough.
+  static constexpr std::size_t granted_to_strangers = std::size_t{1} << 12U;
+  /// Parts of messages that make the handshake.
+  static constexpr std::uint64_t handshake = 2;
 
   bool pass_on(worker_type* context, const void* data, std::size_t size) {
     auto result = Scribe::consume(context, data, size);
@@ -109,7 +122,7 @@ private:
   /// buffer the size of what is next, and fills with zeros what it adds: two
   /// buffers that keep their sizes spare it that.
   void change_buffers() {
-    if (this->rd_buf().size() != std::min(wanted_, granted))
+    if (this->rd_buf().size() != std::min(wanted_, granted_))
       this->rd_buf().swap(other_);
   }
 
@@ -130,10 +143,12 @@ private:
   bool refused_ = false;
   /// Bytes of the next part of a message: a header, or what it announces.
   std::size_t wanted_ = 0;
-  /// Of these, if they are not taken for granted, so many.
+  /// How many of them are taken for granted.
+  std::size_t granted_ = granted_to_strangers;
+  /// If they are more than that: what has come.
   bytes arrived_;
   bytes other_;
-  /// Parts of messages; the first two are the handshake.
+  /// Parts of messages.
   std::uint64_t passed_on_ = 0;
 };
 

@@ -204,6 +204,12 @@ std::string roster::list(bool arrived) const {
   return result.text();
 }
 
+std::optional<std::string> roster::relayed_range() const {
+  if (has_owner_)
+    return std::nullopt;
+  return fmt::format("replicas {} to {}", first_, first_ + count_ - 1);
+}
+
 std::string roster::list() const {
   identifier_list result;
   for (const auto& member : members_)

@@ -21,8 +21,14 @@ std::string where_text(std::string_view layer, std::uint64_t round) {
 std::string late_text(const std::string& where, caf::timespan waited,
                       const roster& members) {
   auto seconds = std::chrono::duration<double>(waited).count();
-  return fmt::format("{}: waited {:.3g} s for {}; have {}", where, seconds,
-                     members.list(false), members.list(true));
+  auto of = members.relayed_range();
+  return fmt::format("{}: waited {:.3g} s for {}; {}have {}", where, seconds,
+                     members.list(false), of ? "of " + *of + " " : "",
+                     members.list(true));
+}
+
+std::string anonymous_text(const std::string& where) {
+  return where + ": the owner's message has no sender: send it from an actor";
 }
 
 std::string down_text(const std::string& where, const participant& who,

@@ -29,8 +29,8 @@ namespace syncnorm {
 /// `register_slave_thread`; letting go of that one is leaving: a round that
 /// waits for it fails with `participant_down`. The master learns of it a little
 /// later: until then, or until a round has run or failed, another registration
-/// under its identifier is a `duplicate_identifier`. After an error a pipe is of no
-/// more use: register again. One that was moved from, or made with a null
+/// under its identifier is a `duplicate_identifier`. After an error a pipe is
+/// of no more use: register again. One that was moved from, or made with a null
 /// master, answers `invalid_argument`; to an actor, it is CAF's own
 /// (`caf::sec::invalid_argument`).
 ///
@@ -167,7 +167,7 @@ public:
                         about()
                             + "an actor's pipe gives up by give_up(self, why)");
     detail::anon_send(agent_->actor(), give_up_atom_v, next_tag(),
-                      std::move(why));
+                      std::move(why), detail::reply_slot{link_});
     return {};
   }
 

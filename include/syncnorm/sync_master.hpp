@@ -190,7 +190,8 @@ public:
   /// Tells the slaves that the owner cannot do its part of the next round: the
   /// round fails with `participant_failed` and that reason for all of them.
   void give_up(std::string why) {
-    detail::anon_send(handle_, give_up_atom_v, round_tag{}, std::move(why));
+    detail::anon_send(handle_, give_up_atom_v, round_tag{}, std::move(why),
+                      detail::reply_slot{link_});
   }
 
   /// Number of slaves that are registered for the next round; 0 after a round

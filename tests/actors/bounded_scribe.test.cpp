@@ -89,6 +89,8 @@ public:
     return false;
   }
 
+  virtual void graceful_shutdown() {}
+
   static void io_failure(worker_type*, caf::io::network::operation) {}
 
 protected:
@@ -105,6 +107,7 @@ private:
 };
 
 constexpr std::size_t mib = std::size_t{1} << 20U;
+constexpr std::size_t page = std::size_t{1} << 12U;
 constexpr std::size_t header = 32;
 
 const connection_rules rules{nullptr, 64 * mib};
@@ -146,4 +149,22 @@ TEST_CASE("a message takes at most four times the bytes of it that have come, "
     come += x.read();
     CHECK(taken <= 4 * come + 2 * mib);
   }
+}
+
+TEST_CASE("who has not completed the handshake gets a page for it, and no more "
+          "than comes") {
+  auto before = taken;
+  bounded_scribe<scripted_scribe> x{
+      rules, door, std::vector<std::size_t>{header, mib, header, mib}};
+  x.announce();
+  x.read();
+  CHECK(taken - before <= 2 * page);
+  std::size_t come = 0;
+  while (x.whole().size() < 2) {
+    come += x.read();
+    CHECK(taken - before <= 4 * come + 2 * page);
+  }
+  while (x.whole().size() < 4)
+    x.read();
+  CHECK(counts_up(x.whole()));
 }

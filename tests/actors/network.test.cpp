@@ -324,6 +324,64 @@ TEST_CASE_FIXTURE(two_nodes, "an actor of another node that says it is the "
                [](const caf::error& e) { FAIL_CHECK(describe(e)); });
 }
 
+namespace {
+
+/// Waits until the master has read what was sent before to `remote`, and checks
+/// that its owner, alone, gets its own.
+void check_owner_is_alone(two_nodes& nodes, const master_type& remote) {
+  caf::scoped_actor self{nodes.other};
+  detail::request(self, remote, nr_slaves_atom_v)
+      .receive([](std::uint64_t n) { CHECK(n == 0); },
+               [](const caf::error& e) { FAIL(describe(e)); });
+  caf::scoped_actor owner{nodes.system};
+  run_master(owner, nodes.master, block{10})
+      .receive([](const block& x) { CHECK(x == block{10}); },
+               [](const caf::error& e) { FAIL_CHECK(describe(e)); });
+}
+
+} // namespace
+
+TEST_CASE_FIXTURE(two_nodes, "a message of another node that has no sender is "
+                             "not the owner's") {
+  auto remote = connect(other, publish());
+  round_tag tag{layer_hash("bn1"), 1, 1, 0};
+  detail::anon_send(remote, run_slave_atom_v, tag, block{1000});
+  detail::anon_send(remote, run_master_atom_v, block{1000});
+  detail::anon_send(remote, give_up_atom_v, round_tag{}, "no memory");
+  check_owner_is_alone(*this, remote);
+}
+
+TEST_CASE_FIXTURE(two_nodes, "a message of another node that wants to be "
+                             "answered as a thread of this one is dropped") {
+  auto remote = connect(other, publish());
+  auto answer = std::make_shared<future_result<block>>();
+  auto slot = [&] { return detail::make_reply_slot(answer); };
+  round_tag tag{layer_hash("bn1"), 1, 1, 1};
+  detail::anon_send(remote, run_slave_atom_v, tag, block{1}, slot());
+  detail::anon_send(remote, run_master_atom_v, block{1}, slot());
+  detail::anon_send(remote, give_up_atom_v, round_tag{}, "no memory", slot());
+  check_owner_is_alone(*this, remote);
+}
+
+TEST_CASE_FIXTURE(two_nodes, "who asks again and again a master that is gone "
+                             "keeps nothing of it") {
+  caf::scoped_actor self{system};
+  caf::anon_send_exit(master, caf::exit_reason::kill);
+  self->wait_for(master);
+  auto ask = [&](int times) {
+    while (times-- > 0)
+      register_slave(self, master, 1)
+          .receive([](const slave_ticket&) { FAIL("a ticket"); },
+                   [](const caf::error& e) {
+                     CHECK(code_of(e) == errc::master_down);
+                   });
+  };
+  ask(500);
+  auto before = memory_in_use();
+  ask(2000);
+  CHECK(memory_in_use() - before < 2000 * 40);
+}
+
 TEST_CASE_FIXTURE(two_nodes, "a directory names twenty masters at most, and of "
                              "a name what fits into a text") {
   const std::string long_name(100, 'a');

@@ -197,18 +197,19 @@ namespace {
 /// Behind a relay replica 2 has died and 1 has sent its message. While the
 /// relay waits for the answer, 2 has come back and sent that of the next round.
 struct early_return : relay_master {
+  block_master relay = add_relay(master(), "bn1", {1, 2}, merge_blocks);
+  outcome<slave_ticket> ticket;
   std::function<outcome<block>()> one;
   std::function<outcome<block>()> two;
 
   explicit early_return(caf::actor_system& system)
       : relay_master{system, bn1(survivors)} {
-    auto relay = add_relay(master(), "bn1", {1, 2}, merge_blocks);
     enlist(relay, replica_range{1, 2});
     kill(2);
     settle(*this, relay);
     one = send(1, block{1});
     settle(*this, relay);
-    auto ticket = enlist(relay, 2);
+    ticket = enlist(relay, 2);
     REQUIRE_MESSAGE(ticket.value, ticket.text());
     CHECK(ticket.value->first.round == 2);
     two = send(2, block{5});
@@ -238,6 +239,31 @@ TEST_CASE_FIXTURE(system_fixture, "with survivors, who comes back while its "
   caf::anon_send_exit(tree.master(), caf::exit_reason::kill);
   CHECK(tree.one().failed(errc::master_down));
   CHECK(tree.two().failed(errc::master_down));
+}
+
+TEST_CASE_FIXTURE(system_fixture, "with survivors, who sends twice while its "
+                                  "relay waits for the round's answer is "
+                                  "expelled, and no third message is kept") {
+  early_return tree{system};
+  for (auto code : {errc::duplicate_message, errc::duplicate_message}) {
+    tree.pipe(2) = {tree.relay, *tree.ticket.value};
+    CHECK(tree.send(2, block{5})().failed(code));
+  }
+  CHECK(tree.send(0, block{10})().value == block{11});
+  CHECK(tree.one().value == block{11});
+  CHECK(tree.two().failed(errc::duplicate_message));
+}
+
+TEST_CASE_FIXTURE(system_fixture, "a relay that is late names whom it waits "
+                                  "for, and says of whom it knows") {
+  relay_master tree{system, bn1(failure_policy::fail_round, 50ms)};
+  auto relay = tree.add_relay(tree.master(), "bn1", {1, 2}, merge_blocks);
+  tree.enlist(relay, replica_range{1, 2});
+  tree.enlist(tree.master(), 3);
+  auto three = tree.send(3, block{1});
+  for (auto& x : {tree.send(0, block{10}), three})
+    CHECK(x().failed(errc::deadline_exceeded,
+                     {"for replicas 1, 2; of replicas 1 to 2 have nobody"}));
 }
 
 TEST_CASE_FIXTURE(system_fixture, "with survivors, a round whose messages were "

@@ -6,7 +6,8 @@
 
 namespace syncnorm::detail {
 
-/// Owns an agent: when the guard goes, the agent exits.
+/// Owns an agent: when the guard goes, the agent exits, once it has read what
+/// it was sent before.
 class agent_guard {
 public:
   explicit agent_guard(caf::actor agent) : agent_{std::move(agent)} {}
@@ -24,8 +25,12 @@ public:
 
   /// Ends the agent, and owns another one.
   void replace(caf::actor agent) {
+    // `anon_send_exit` overtakes other messages.
     if (agent_)
-      caf::anon_send_exit(agent_, caf::exit_reason::user_shutdown);
+      detail::anon_send(
+          agent_,
+          caf::exit_msg{agent_.address(),
+                        caf::make_error(caf::exit_reason::user_shutdown)});
     agent_ = std::move(agent);
   }
 

@@ -2,6 +2,7 @@
 
 #include "syncnorm/detail/caf_compat.hpp"
 #include "syncnorm/detail/is_distant.hpp"
+#include "syncnorm/detail/stand_in.hpp"
 #include "syncnorm/errors.hpp"
 
 #include <cstddef>
@@ -91,6 +92,17 @@ private:
   lost_answer::replica whose_;
 };
 
+/// The master, or, if it has exited or its node is lost, an actor that answers
+/// the next request to it in its place.
+template <class Self, class Master>
+Master or_stand_in(Self&& self, const Master& master, std::int64_t identifier) {
+  if (!has_exited(master))
+    return master;
+  auto& gone = *caf::actor_cast<caf::abstract_actor*>(master);
+  return caf::actor_cast<Master>(spawn_stand_in(
+      self->home_system(), master_is_down(identifier, reason_of_exit(gone))));
+}
+
 /// Call before a request to a master: if that is on another node, the request
 /// gets `master_down` as soon as the node is taken for lost; at once if it was
 /// before, or if a master of this node has exited. For the last request of a
@@ -108,7 +120,7 @@ std::optional<caf::message_id> answer_if_lost(Self&& self, const Master& master,
   proxy->detach(lost_answer::predecessor{whose, before});
   proxy->attach(std::make_unique<lost_answer>(caf::weak_actor_ptr{self->ctrl()},
                                               next_answer(self), whose));
-  if (!before)
+  if (!before && !has_exited(master))
     self->attach(std::make_unique<forget_at_exit>(
         caf::actor_cast<caf::weak_actor_ptr>(master), whose));
   return before;

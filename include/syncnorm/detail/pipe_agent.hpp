@@ -14,7 +14,8 @@ namespace syncnorm::detail {
 /// Stands for an ordinary thread among the actors: the master monitors it, and
 /// it exits when the thread lets go of its pipe. It also rings when the thread
 /// waits past its own deadline, and forwards to a master on another node, whose
-/// loss it tells.
+/// loss it tells. Only this process can have it do anything: by a slot, which
+/// does not travel.
 template <class In, class Out>
 class pipe_agent : public caf::event_based_actor {
 public:
@@ -39,11 +40,19 @@ public:
   caf::behavior make_behavior() override {
     return {
         [this](register_slave_atom, std::int64_t identifier,
-               reply_slot& ticket) { enlist(identifier, ticket); },
+               reply_slot& ticket) {
+          if (ticket.is_from_here())
+            enlist(identifier, ticket);
+        },
         [this](run_slave_atom, const round_tag& tag, In& message,
-               reply_slot& slot) { forward(tag, message, slot); },
-        [this](give_up_atom, const round_tag& tag, std::string& why) {
-          detail::send(this, master_, give_up_atom_v, tag, std::move(why));
+               reply_slot& slot) {
+          if (slot.is_from_here())
+            forward(tag, message, slot);
+        },
+        [this](give_up_atom, const round_tag& tag, std::string& why,
+               const reply_slot& proof) {
+          if (proof.is_from_here())
+            detail::send(this, master_, give_up_atom_v, tag, std::move(why));
         },
         [this](check_deadline_atom) { check(); },
     };
@@ -51,15 +60,17 @@ public:
 
 private:
   void enlist(std::int64_t identifier, reply_slot& slot) {
-    answer_if_lost(this, master_, identifier);
-    settle(detail::request_within(this, registration_time, master_,
+    auto master = or_stand_in(this, master_, identifier);
+    answer_if_lost(this, master, identifier);
+    settle(detail::request_within(this, registration_time, master,
                                   register_slave_atom_v, identifier),
            identifier, writer_of<slave_ticket>(std::move(slot)));
   }
 
   void forward(const round_tag& tag, In& message, reply_slot& slot) {
-    answer_if_lost(this, master_, tag.identifier);
-    settle(detail::request(this, master_, run_slave_atom_v, tag,
+    auto master = or_stand_in(this, master_, tag.identifier);
+    answer_if_lost(this, master, tag.identifier);
+    settle(detail::request(this, master, run_slave_atom_v, tag,
                            std::move(message)),
            tag.identifier, writer_of<Out>(std::move(slot)));
   }

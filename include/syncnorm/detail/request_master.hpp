@@ -16,8 +16,9 @@ inline constexpr caf::timespan registration_time = std::chrono::minutes{1};
 /// is `master_down`. Of one on another node it is CAF's `request_timeout` once
 /// `timeout` is over.
 template <class Self, class Master, class... Ts>
-auto request_master(Self&& self, caf::timespan timeout, const Master& master,
+auto request_master(Self&& self, caf::timespan timeout, const Master& whom,
                     std::int64_t identifier, Ts&&... xs) {
+  auto master = or_stand_in(self, whom, identifier);
   auto before = answer_if_lost(self, master, identifier);
   if (!is_distant(master))
     return request(self, master, std::forward<Ts>(xs)...);

@@ -113,6 +113,9 @@ public:
   /// waited for and have not registered have not arrived.
   [[nodiscard]] std::string list(bool arrived) const;
 
+  /// Of a relay's: `"replicas 4 to 7"`.
+  [[nodiscard]] std::optional<std::string> relayed_range() const;
+
   /// Lists everybody in the same way.
   [[nodiscard]] std::string list() const;
 

@@ -53,24 +53,26 @@ bool round_keeper<In, Out>::keep_early(const round_tag& tag, Message& message,
   auto position = members().find(tag.identifier);
   if (!completed_ || failure_ || tag.layer != layer_
       || tag.generation != generation_ || tag.round != round_ + 1 || !position
+      || tag.identifier == 0 || early_.contains(tag.identifier)
       || seats_[*position].arrived || seats_[*position].is_relay != of_relay
       || !is_from(*position, origin))
     return false;
   using kept_type = std::remove_const_t<Message>;
-  early_.push_back([this, tag, origin,
-                    kept = std::make_shared<kept_type>(std::move(message)),
-                    later = std::make_shared<target>(std::move(to))] {
-    if constexpr (of_relay)
-      contribute_parts(tag, *kept, std::move(*later), origin);
-    else
-      contribute(tag, *kept, std::move(*later), origin);
-  });
+  early_.emplace(tag.identifier,
+                 [this, tag, origin,
+                  kept = std::make_shared<kept_type>(std::move(message)),
+                  later = std::make_shared<target>(std::move(to))] {
+                   if constexpr (of_relay)
+                     contribute_parts(tag, *kept, std::move(*later), origin);
+                   else
+                     contribute(tag, *kept, std::move(*later), origin);
+                 });
   return true;
 }
 
 template <class In, class Out>
 void round_keeper<In, Out>::take_early() {
-  for (auto& take : std::exchange(early_, {}))
+  for (auto& [identifier, take] : std::exchange(early_, {}))
     take();
 }
 

@@ -89,6 +89,14 @@ void round_keeper<In, Out>::give_up(const round_tag& tag,
 }
 
 template <class In, class Out>
+void round_keeper<In, Out>::give_up_owner(const std::string& why) {
+  if (failure_ || !members().find(0) || seats_[0].address)
+    return;
+  std::ignore =
+      blame(0, errc::participant_failed, gave_up_text(where(), seats_[0], why));
+}
+
+template <class In, class Out>
 void round_keeper<In, Out>::on_round_failed(const round_tag& tag,
                                             const caf::error& why) {
   auto position = members().find(tag.identifier);

@@ -75,14 +75,20 @@ public:
         },
         [this](run_slave_atom, const round_tag& tag, In& message,
                reply_slot& slot) {
-          contribute(tag, message, target{std::move(slot)}, std::nullopt);
+          if (slot.is_from_here())
+            contribute(tag, message, target{std::move(slot)}, std::nullopt);
         },
         [this](run_master_atom, In& message) -> caf::result<Out> {
+          // Of a message that nobody sends nobody knows on which node.
+          if (!this->current_sender())
+            return make_error(errc::unregistered, anonymous_text(where()));
           adopt_owner();
           lead(message, promise_reply());
           return caf::delegated<Out>{};
         },
         [this](run_master_atom, In& message, reply_slot& slot) {
+          if (!slot.is_from_here())
+            return;
           forget_owner();
           lead(message, target{std::move(slot)});
         },
@@ -90,6 +96,11 @@ public:
         [this](get_metrics_atom) { return count(); },
         [this](give_up_atom, const round_tag& tag, const std::string& why) {
           give_up(tag, why);
+        },
+        [this](give_up_atom, const round_tag&, const std::string& why,
+               const reply_slot& proof) {
+          if (proof.is_from_here())
+            give_up_owner(why);
         },
         [this](check_deadline_atom) { check_deadline(); },
         [this](register_relay_atom, std::int64_t first, std::int64_t count) {
@@ -302,12 +313,14 @@ private:
   caf::error after_failure(std::size_t position);
 
   void give_up(const round_tag& tag, const std::string& why);
+  /// The owner is a thread.
+  void give_up_owner(const std::string& why);
   void arm(caf::timespan delay);
   void check_deadline();
 
   round_seats<In, Out> seats_;
   /// What `keep_early` keeps.
-  std::vector<std::function<void()>> early_;
+  std::map<std::int64_t, std::function<void()>> early_;
   std::map<std::int64_t, caf::error> expelled_;
   std::set<caf::actor_addr> watched_;
 

@@ -118,7 +118,8 @@ round_keeper<In, Out>::refuse(const round_tag& tag,
   if (tag.layer == layer_ && tag.generation != generation_)
     return make_error(errc::stale, stale_text(where(), tag.identifier,
                                               tag.generation, generation_));
-  if (!position || !is_from(*position, origin)
+  // The owner leads by another message.
+  if (!position || tag.identifier == 0 || !is_from(*position, origin)
       || seats_[*position].is_relay != is_relay)
     return not_a_member(tag.identifier);
   if (failure_)
@@ -131,7 +132,8 @@ round_keeper<In, Out>::refuse(const round_tag& tag,
                  wrong_layer_text(where(), tag.identifier));
   // A pipe counts its messages: the second of a round is for the next one.
   auto is_next = tag.round == round_ || tag.round == round_ + 1;
-  if (seats_[*position].arrived && is_next)
+  auto has_sent = seats_[*position].arrived || early_.contains(tag.identifier);
+  if (has_sent && is_next)
     return blame(*position, errc::duplicate_message,
                  twice_text(where(), tag.identifier));
   if (tag.round != round_)
@@ -144,8 +146,10 @@ template <class In, class Out>
 bool round_keeper<In, Out>::is_from(std::size_t position,
                                     origin_type origin) const {
   return !origin
-         || caf::actor_cast<caf::actor_control_block*>(seats_[position].address)
-                == *origin;
+         || (*origin != nullptr
+             && caf::actor_cast<caf::actor_control_block*>(
+                    seats_[position].address)
+                    == *origin);
 }
 
 template <class In, class Out>

@@ -17,7 +17,8 @@ namespace syncnorm::detail {
 [[nodiscard]] std::string where_text(std::string_view layer,
                                      std::uint64_t round);
 
-/// `"<where>: waited 30 s for replica 3; have replicas 0, 1, 2"`
+/// `"<where>: waited 30 s for replica 3; have replicas 0, 1, 2"`; a relay knows
+/// of its own alone: `"...; of replicas 4 to 7 have replicas 4, 5"`
 [[nodiscard]] std::string late_text(const std::string& where,
                                     caf::timespan waited,
                                     const roster& members);
@@ -44,6 +45,9 @@ namespace syncnorm::detail {
 /// sender"`
 [[nodiscard]] std::string unregistered_text(const std::string& where,
                                             std::int64_t identifier);
+
+/// `"<where>: the owner's message has no sender: send it from an actor"`
+[[nodiscard]] std::string anonymous_text(const std::string& where);
 
 /// `"<where>: replica 3 sent a message before it had its ticket"`
 [[nodiscard]] std::string no_ticket_text(const std::string& where,

@@ -1,0 +1,44 @@
+#include "syncnorm/detail/stand_in.hpp"
+
+#include <memory>
+#include <utility>
+
+namespace syncnorm::detail {
+
+namespace {
+
+/// Attached to an actor that has exited, it is told why at once.
+class exit_reader final : public caf::attachable {
+public:
+  explicit exit_reader(std::shared_ptr<caf::error> to) : to_{std::move(to)} {}
+
+  void actor_exited(const caf::error& reason, worker_type*) override {
+    *to_ = reason;
+  }
+
+private:
+  std::shared_ptr<caf::error> to_;
+};
+
+caf::behavior stand_in(caf::event_based_actor* self, const caf::error& reason) {
+  self->set_default_handler(caf::scheduled_actor::default_handler{
+      [reason](caf::scheduled_actor* me, auto&) {
+        me->quit();
+        return reason;
+      }});
+  return {[](caf::unit_t) {}};
+}
+
+} // namespace
+
+caf::error reason_of_exit(caf::abstract_actor& gone) {
+  auto result = std::make_shared<caf::error>();
+  gone.attach(std::make_unique<exit_reader>(result));
+  return *result;
+}
+
+caf::actor spawn_stand_in(caf::actor_system& system, caf::error reason) {
+  return system.spawn(stand_in, std::move(reason));
+}
+
+} // namespace syncnorm::detail
