@@ -1,6 +1,6 @@
 #pragma once
 
-#include "door_watch.hpp"
+#include "door.hpp"
 
 #include "syncnorm/config.hpp"
 
@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -24,21 +25,24 @@ struct connection_rules {
 };
 
 /// A connection that
-/// - takes memory as the bytes of a message arrive. CAF's own take at once what
-///   the header of a message announces, up to 4 GiB.
+/// - takes memory as the bytes of a message arrive, beyond a MiB, or a page
+///   before the handshake is complete. CAF's own take at once what the header
+///   of a message announces, up to 4 GiB.
 /// - ends when a message is announced that is longer than the rules allow.
-/// - tells `watch_door` if a port had to refuse it.
+/// - tells at its door if it is refused.
 /// @tparam Scribe CAF's, which it would be else.
 template <class Scribe>
 class bounded_scribe final : public Scribe {
 public:
-  /// @param door the port that was connected to; 0: this side connects.
+  /// @param through of the port that was connected to; null: this side
+  ///                connects.
   /// @param xs for the constructor of `Scribe`.
   template <class... Xs>
-  bounded_scribe(const connection_rules& rules, std::uint16_t door, Xs&&... xs)
+  bounded_scribe(const connection_rules& rules,
+                 std::shared_ptr<const door> through, Xs&&... xs)
       : Scribe{std::forward<Xs>(xs)...},
         rules_{rules},
-        door_{door},
+        door_{std::move(through)},
         peer_{this->addr()} {}
 
   void configure_read(caf::io::receive_policy::config config) override {
@@ -75,7 +79,7 @@ public:
 
   /// Called when this side ends the connection.
   void graceful_shutdown() override {
-    if (passed_on_ == 1 && door_ != 0)
+    if (passed_on_ == 1 && door_)
       refuse("its handshake with CAF was not complete when this side ended the "
              "connection");
     Scribe::graceful_shutdown();
@@ -84,7 +88,7 @@ public:
 protected:
   /// Called when the other side is gone.
   caf::message detach_message() override {
-    if (passed_on_ == 1 && door_ != 0)
+    if (passed_on_ == 1 && door_)
       refuse("it left before its handshake with CAF was complete");
     return Scribe::detach_message();
   }
@@ -130,15 +134,15 @@ private:
   void refuse(const std::string& why) {
     if (std::exchange(refused_, true))
       return;
-    if (door_ != 0)
-      tell_door(door_, peer_, why);
+    if (door_)
+      door_->tell(peer_, why);
     else if (accepts_log(*rules_.system, log_level::warning))
       write_log(*rules_.system, log_level::warning,
                 fmt::format("{} is refused: {}", peer_, why));
   }
 
   connection_rules rules_;
-  std::uint16_t door_;
+  std::shared_ptr<const door> door_;
   std::string peer_;
   bool refused_ = false;
   /// Bytes of the next part of a message: a header, or what it announces.

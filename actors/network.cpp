@@ -1,7 +1,7 @@
 #include "syncnorm/network.hpp"
 
 #include "bounded_connection.hpp"
-#include "door_watch.hpp"
+#include "door.hpp"
 #include "tls_watch.hpp"
 
 #include "syncnorm/config.hpp"
@@ -32,8 +32,10 @@ namespace {
 /// Opens a port, or connects, for the system; ends with this object.
 class doorman {
 public:
-  doorman(caf::actor_system& system, std::size_t limit, caf::timespan patience)
-      : actor_{detail::spawn_bounded_doorman(system, limit, patience)} {}
+  doorman(caf::actor_system& system, std::size_t limit, caf::timespan patience,
+          std::shared_ptr<const detail::door> opened = nullptr)
+      : actor_{detail::spawn_bounded_doorman(system, limit, patience,
+                                             std::move(opened))} {}
 
   doorman(const doorman&) = delete;
   doorman& operator=(const doorman&) = delete;
@@ -289,14 +291,14 @@ caf::expected<std::uint16_t> publish_actor(caf::actor_system& system,
   constexpr auto patience = std::chrono::minutes{1};
   caf::expected<std::uint16_t> result{caf::sec::runtime_error};
   caf::scoped_actor self{system};
-  request_within(self, patience, doorman{system, *limit, patience}.actor(),
+  auto opened = std::make_shared<door>(system, options.on_refusal);
+  request_within(self, patience,
+                 doorman{system, *limit, patience, opened}.actor(),
                  caf::publish_atom_v, options.port, actor, std::move(interface),
                  options.address, options.reuse)
       .receive(
           [&](std::uint16_t port) { result = port; },
           [&](const caf::error& x) { result = publish_error(options, x); });
-  if (result)
-    watch_door(*result, actor, options.on_refusal);
   return result;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "door.hpp"
 #include "let_go.hpp"
 
 #include "syncnorm/detail/caf_compat.hpp"
@@ -11,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -26,17 +28,22 @@ public:
   using socket = caf::io::network::native_socket;
   using state = caf::io::network::rw_state;
 
-  explicit tls_policy(caf::openssl::session_ptr session)
-      : session_{std::move(session)} {}
+  /// @param through where is told what OpenSSL finds wrong, if it is one's own.
+  tls_policy(caf::openssl::session_ptr session,
+             std::shared_ptr<const door> through)
+      : session_{std::move(session)},
+        door_{std::move(through)} {}
 
   state read_some(std::size_t& result, socket fd, void* data,
                   std::size_t size) {
+    at_door here{door_.get()};
     ERR_clear_error();
     return session_->read_some(result, fd, data, size);
   }
 
   state write_some(std::size_t& result, socket fd, const void* data,
                    std::size_t size) {
+    at_door here{door_.get()};
     ERR_clear_error();
     return session_->write_some(result, fd, data, size);
   }
@@ -48,6 +55,7 @@ public:
 
 private:
   caf::openssl::session_ptr session_;
+  std::shared_ptr<const door> door_;
 };
 
 /// A connection of CAF's by TLS. CAF's openssl module has one for itself alone.
@@ -58,9 +66,10 @@ public:
 
   tls_scribe(caf::io::network::default_multiplexer& multiplexer,
              caf::io::network::native_socket socket,
-             caf::openssl::session_ptr session)
+             caf::openssl::session_ptr session,
+             std::shared_ptr<const door> through)
       : scribe{caf::io::network::conn_hdl_from_socket(socket)},
-        stream_{multiplexer, socket, std::move(session)} {}
+        stream_{multiplexer, socket, std::move(session), std::move(through)} {}
 
   void configure_read(caf::io::receive_policy::config config) override {
     stream_.configure_read(config);

@@ -1,6 +1,6 @@
 #include "tls_watch.hpp"
 
-#include "door_watch.hpp"
+#include "door.hpp"
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
@@ -152,7 +152,8 @@ std::atomic<std::uint64_t>& place_of(std::uint16_t port) {
 
 // -- which connections --------------------------------------------------------
 
-/// A certificate of this process. Never deleted, as doors.
+/// A certificate of this process. Never deleted, for a connection may look at
+/// it at any time.
 struct own_certificate {
   X509* value;
   own_certificate* next;
@@ -213,9 +214,9 @@ void tell(const SSL* ssl, int where, int value) {
   if (reason.kind == failure_reason::silence)
     // CAF finds the end of the stream at its next attempt.
     ::shutdown(SSL_get_fd(ssl), SHUT_RDWR);
-  if (SSL_is_server(ssl) == 1)
-    tell_door(address_of(ssl, ::getsockname).port, peer.text, text_of(reason));
-  else
+  if (const auto* here = at_door::here())
+    here->tell(peer.text, text_of(reason));
+  else if (SSL_is_server(ssl) == 0)
     place_of(peer.port).store(static_cast<std::uint64_t>(peer.port) << 48U
                               | std::uint64_t{mark_of(peer)} << 40U
                               | static_cast<std::uint64_t>(reason.kind) << 32U

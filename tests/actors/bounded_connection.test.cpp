@@ -246,6 +246,30 @@ TEST_CASE_FIXTURE(master_by_tls, "a message of megabytes arrives whole on both "
   send_megabytes(*this);
 }
 
+TEST_CASE_FIXTURE(served_master, "of one port at two addresses each tells whom "
+                                 "it has refused, and the other does not") {
+  auto port = publish();
+  caf::scoped_actor other_listener{system};
+  publish_options options;
+  options.port = port;
+  options.address = "127.0.0.2";
+  options.on_refusal = caf::actor{other_listener};
+  REQUIRE(publish_master(system, master, options));
+  stranger{port}.send(std::string(64, 'x'));
+  CHECK(refusal()
+        == "127.0.0.1 is refused: what it sent is no message of "
+           "CAF's");
+}
+
+TEST_CASE_FIXTURE(served_master, "a handshake that this side ends before it is "
+                                 "complete is refused by name") {
+  stranger silent{publish()};
+  silent.send(header_of(100));
+  CHECK(refusal()
+        == "127.0.0.1 is refused: its handshake with CAF was not complete when "
+           "this side ended the connection");
+}
+
 TEST_CASE_FIXTURE(served_master, "who announces a message longer than "
                                  "syncnorm.max-message is refused before it "
                                  "comes") {

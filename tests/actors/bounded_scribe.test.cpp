@@ -111,7 +111,7 @@ constexpr std::size_t page = std::size_t{1} << 12U;
 constexpr std::size_t header = 32;
 
 const connection_rules rules{nullptr, 64 * mib};
-constexpr std::uint16_t door = 1;
+const std::shared_ptr<const door> nobody;
 
 /// Whether these are the bytes that came, in their order.
 bool counts_up(const std::vector<std::string>& parts) {
@@ -127,7 +127,7 @@ bool counts_up(const std::vector<std::string>& parts) {
 
 TEST_CASE("what a long message took is free again after it") {
   std::vector<std::size_t> parts{header, 20 * mib + 7, header, 16, header, 9};
-  bounded_scribe<scripted_scribe> x{rules, door, parts};
+  bounded_scribe<scripted_scribe> x{rules, nobody, parts};
   x.announce();
   while (x.whole().size() < parts.size())
     x.read();
@@ -140,7 +140,7 @@ TEST_CASE("what a long message took is free again after it") {
 
 TEST_CASE("a message takes at most four times the bytes of it that have come, "
           "beside what every message may have") {
-  bounded_scribe<scripted_scribe> x{rules, door,
+  bounded_scribe<scripted_scribe> x{rules, nobody,
                                     std::vector<std::size_t>{header, 20 * mib}};
   x.announce();
   x.read();
@@ -155,7 +155,7 @@ TEST_CASE("who has not completed the handshake gets a page for it, and no more "
           "than comes") {
   auto before = taken;
   bounded_scribe<scripted_scribe> x{
-      rules, door, std::vector<std::size_t>{header, mib, header, mib}};
+      rules, nobody, std::vector<std::size_t>{header, mib, header, mib}};
   x.announce();
   x.read();
   CHECK(taken - before <= 2 * page);

@@ -161,7 +161,7 @@ TEST_CASE_FIXTURE(system_fixture,
   c.kill(0);
   auto lost = c.send(pipe, 1, 1);
   detail::anon_send(c.master(), give_up_atom_v, round_tag{},
-                    std::string{"no data"});
+                    std::string{"no data"}, detail::make_reply_slot(reply));
   CHECK(lost().failed(errc::participant_failed, {"round 4", "no data"}));
 }
 

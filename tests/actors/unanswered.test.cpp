@@ -139,6 +139,8 @@ public:
         [this](nr_slaves_atom) { return rounds_; },
         [](get_metrics_atom) { return sync_metrics{}; },
         [](give_up_atom, round_tag, const std::string&) {},
+        [](give_up_atom, round_tag, const std::string&,
+           const detail::reply_slot&) {},
         [this](check_deadline_atom) {
           late_->first.deliver(std::move(late_->second));
         },
