@@ -286,7 +286,8 @@ TEST_CASE_FIXTURE(tree_fixture, "two messages of a replica behind a relay end "
 TEST_CASE_FIXTURE(impatient_fixture, "a replica behind two relays that does "
                                      "not come in time is named by itself") {
   fails(8, [] {}, errc::deadline_exceeded,
-        {"layer bn1, round 2", "for replica 8; have"});
+        {"layer bn1, round 2",
+         "for replica 8; of replicas 5 to 8 have replicas 5, 6, 7"});
 }
 
 TEST_CASE_FIXTURE(impatient_fixture, "a whole relay of replicas that do not "
@@ -296,7 +297,8 @@ TEST_CASE_FIXTURE(impatient_fixture, "a whole relay of replicas that do not "
   for (std::int64_t i = 0; i < 3; ++i)
     waiting.push_back(tree.send(i, block_of(i)));
   for (auto& x : waiting)
-    CHECK(x().failed(errc::deadline_exceeded, {"for replicas 3-12; have"}));
+    CHECK(x().failed(errc::deadline_exceeded,
+                     {"for replicas 3-12; of replicas 3 to 12 have nobody"}));
 }
 
 TEST_CASE_FIXTURE(impatient_fixture,
@@ -306,7 +308,8 @@ TEST_CASE_FIXTURE(impatient_fixture,
   tree.enlist(inner, replica_range{5, 4});
   tree.enlist(outer, replica_range{9, 3}); // not 12
   for (auto& x : tree.run(12, [](std::int64_t i) { return block_of(i); }))
-    CHECK(x.failed(errc::deadline_exceeded, {"for replica 12; have"}));
+    CHECK(x.failed(errc::deadline_exceeded,
+                   {"for replica 12; of replicas 3 to 12 have"}));
 }
 
 TEST_CASE_FIXTURE(tree_fixture, "a relay that dies is named with its replicas; "
