@@ -261,8 +261,9 @@ TEST_CASE_FIXTURE(served_master, "of one port at two addresses each tells whom "
            "CAF's");
 }
 
-// What the address sanitizer finds beside such a test is CAF 0.17.6's: a heartbeat that
-// rings while its actor system ends may leave CAF's broker behind.
+// What the address sanitizer finds beside such a test is CAF 0.17.6's: a
+// heartbeat that rings while its actor system ends may leave CAF's broker
+// behind.
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)
 #define SYNCNORM_REPORTS_LEAKS
