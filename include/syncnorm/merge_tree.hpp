@@ -128,8 +128,11 @@ struct sync_reduction {
   std::function<In(std::span<identified<In>> parts)> merge;
   /// Makes the reply of what all were merged into.
   std::function<Out(In total)> finish;
-  /// How many replicas take part, the owner included; a round of fewer fails,
-  /// unless it goes on with the survivors. 0: any number.
+  /// How many replicas take part, the owner included; a round of others fails
+  /// at once, unless it goes on with the survivors. `sync_options` has a number
+  /// that is waited for instead: this one is for replicas that have all
+  /// registered before the first round, and after a failure are of no more use.
+  /// 0: any number.
   std::int64_t participants = 0;
 };
 

@@ -92,12 +92,11 @@ private:
   lost_answer::replica whose_;
 };
 
-/// The master, or, if it has exited or its node is lost, an actor that answers
-/// the next request to it in its place.
+/// An actor that answers the next request to a master that has exited, or whose
+/// node is lost, in its place.
 template <class Self, class Master>
-Master or_stand_in(Self&& self, const Master& master, std::int64_t identifier) {
-  if (!has_exited(master))
-    return master;
+Master stand_in_for(Self&& self, const Master& master,
+                    std::int64_t identifier) {
   auto& gone = *caf::actor_cast<caf::abstract_actor*>(master);
   return caf::actor_cast<Master>(spawn_stand_in(
       self->home_system(), master_is_down(identifier, reason_of_exit(gone))));
@@ -105,14 +104,13 @@ Master or_stand_in(Self&& self, const Master& master, std::int64_t identifier) {
 
 /// Call before a request to a master: if that is on another node, the request
 /// gets `master_down` as soon as the node is taken for lost; at once if it was
-/// before, or if a master of this node has exited. For the last request of a
-/// replica.
+/// before. For the last request of a replica.
 /// @returns the id of the answer to the one before, if there was one.
 template <class Self, class Master>
 std::optional<caf::message_id> answer_if_lost(Self&& self, const Master& master,
                                               std::int64_t identifier) {
   // A master of this node answers all that it has when it exits.
-  if (!is_distant(master) && !has_exited(master))
+  if (!is_distant(master))
     return std::nullopt;
   auto* proxy = caf::actor_cast<caf::abstract_actor*>(master);
   const lost_answer::replica whose{self->ctrl()->id(), identifier};

@@ -59,8 +59,14 @@ public:
   }
 
 private:
+  /// The master, or who answers in its place.
+  master_type reachable(std::int64_t identifier) {
+    return has_exited(master_) ? stand_in_for(this, master_, identifier)
+                               : master_;
+  }
+
   void enlist(std::int64_t identifier, reply_slot& slot) {
-    auto master = or_stand_in(this, master_, identifier);
+    auto master = reachable(identifier);
     answer_if_lost(this, master, identifier);
     settle(detail::request_within(this, registration_time, master,
                                   register_slave_atom_v, identifier),
@@ -68,7 +74,7 @@ private:
   }
 
   void forward(const round_tag& tag, In& message, reply_slot& slot) {
-    auto master = or_stand_in(this, master_, tag.identifier);
+    auto master = reachable(tag.identifier);
     answer_if_lost(this, master, tag.identifier);
     settle(detail::request(this, master, run_slave_atom_v, tag,
                            std::move(message)),

@@ -16,9 +16,12 @@ inline constexpr caf::timespan registration_time = std::chrono::minutes{1};
 /// is `master_down`. Of one on another node it is CAF's `request_timeout` once
 /// `timeout` is over.
 template <class Self, class Master, class... Ts>
-auto request_master(Self&& self, caf::timespan timeout, const Master& whom,
+auto request_master(Self&& self, caf::timespan timeout, const Master& master,
                     std::int64_t identifier, Ts&&... xs) {
-  auto master = or_stand_in(self, whom, identifier);
+  // A copy of the handle would have a count that all workers share.
+  if (has_exited(master))
+    return request(self, stand_in_for(self, master, identifier),
+                   std::forward<Ts>(xs)...);
   auto before = answer_if_lost(self, master, identifier);
   if (!is_distant(master))
     return request(self, master, std::forward<Ts>(xs)...);

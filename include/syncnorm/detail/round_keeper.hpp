@@ -182,10 +182,12 @@ protected:
                || reason == caf::exit_reason::user_shutdown);
   }
 
-  /// The same of what a relay, or a relay's parent, reports: it does not say
-  /// how.
+  /// The same of what a relay, or a relay's parent, reports. It does not say
+  /// how: whether somebody has left in good order or not, the round that comes
+  /// fails for all, and is counted then. Of one that goes on, it counts now.
   [[nodiscard]] bool may_be_quiet(const caf::error& reason) const {
-    return seats_.arrived() == 0 && reason == errc::participant_down;
+    return seats_.arrived() == 0 && reason == errc::participant_down
+           && policy_ == failure_policy::fail_round;
   }
 
   // -- for those who derive ---------------------------------------------------
