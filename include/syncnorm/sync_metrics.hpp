@@ -53,8 +53,8 @@ struct sync_metrics {
   /// two rounds, are a generation that begins, a master that ends, and a
   /// participant that lets go of its pipe or exits in good order, unless
   /// somebody comes to the round that it is missing from. How somebody behind a
-  /// relay has ended that relay knows alone: with `fail_round` each is taken for
-  /// one of these, with survivors none.
+  /// relay has ended that relay knows alone: with `fail_round` each is taken
+  /// for one of these, with survivors none.
   std::vector<failure_count> failures;
   /// Of the completed rounds: how many took how long from their first message
   /// to their last, which is how long the first participant waited. One number
