@@ -31,8 +31,8 @@ struct mean_m2 {
 ///
 /// Numerics: the subtraction loses digits as count * (mean - pivot)^2 outgrows
 /// m2. So the pivot is a mean of values of the channel: of some of these
-/// values, or of as many that came before; then the loss is bounded by the
-/// ratio of the counts (docs/numerics.md).
+/// values, or of some that came before; then the loss is bounded by the ratio
+/// of the counts (docs/numerics.md).
 template <class Real>
 SYNCNORM_HOST_DEVICE constexpr mean_m2<Real>
 from_shifted_sums(Real pivot, Real sum, Real sum_of_squares, Real count) {

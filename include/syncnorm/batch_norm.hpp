@@ -113,7 +113,7 @@ void add_arrays(const execution& run, std::span<const void* const> parts,
                 std::int64_t elements, dtype type, void* out);
 
 /// Sets `sum_dy_xmu` to 0 for each channel whose variance `eps_mode::clamp` has
-/// clamped, which is one whose `inv_std` is 1 / sqrt(eps).
+/// clamped, told by an `inv_std` of 1 / sqrt(eps).
 ///
 /// @param inv_std, sum_dy_xmu  C elements each of `type`, float32 or float64,
 ///                             on the device of the execution; they do not
@@ -231,9 +231,10 @@ void batch_norm_forward(const execution& run, const const_tensor_view& x,
 [[nodiscard]] std::size_t batch_norm_backward_workspace(const tensor_layout& x);
 
 /// `backward_reduce` and `backward_input` in one call, for a replica that is
-/// the only one, with the same shortcut as `batch_norm_forward`. After a
-/// forward pass with `eps_mode::clamp` the two operations are called instead,
-/// for the reason that `backward_input` tells.
+/// the only one, with the same shortcut as `batch_norm_forward`. It knows no
+/// epsilon: after a forward pass with `eps_mode::clamp` call `backward_reduce`,
+/// `clear_clamped` and `backward_input` yourself, or the dx of channels that
+/// were clamped is wrong.
 ///
 /// @param dx   may be the memory of dy, if the sample strides are equal.
 /// @param residual_grad  as in `backward_input`.

@@ -68,7 +68,8 @@ struct moments_view {
 /// @param x     any dtype, any layout, N or S may be 0 (then only
 ///              `out.count = 0` is set).
 /// @param out   C channels of `statistics_type(x.type())`; float64 for any
-///              dtype as well, on request.
+///              dtype as well, on request. Its arrays must be there also for an
+///              empty x.
 /// @throws error `shape_mismatch`, `dtype_mismatch`, `device_mismatch`,
 ///         `invalid_argument` (null or misaligned pointer, memory that overlaps
 ///         so that something would be overwritten before it is read; not

@@ -18,6 +18,8 @@ inline constexpr std::int64_t block_growth = 64;
 /// The same for rows, which have one element of a channel, not a vector of
 /// them: a first block of 4 is a poor pivot for 256.
 inline constexpr std::int64_t row_growth = 16;
+/// Rows of the first block, behind a pivot of one element.
+inline constexpr std::int64_t first_rows = 4;
 /// Elements whose mean is the first pivot of planes that are longer than a
 /// block behind one element may be.
 inline constexpr std::int64_t first_elements = 16;

@@ -236,8 +236,8 @@ void reduce_rows(const Reduction& r, const walk& w, std::int64_t fold,
                  const reduce_task& task, const slab_memory& memory) {
   std::int64_t done = 0;
   for (auto unit = task.first_unit; unit < task.last_unit;) {
-    auto most = done == 0 ? std::max(fold, std::int64_t{4})
-                          : std::min(sum_terms * fold, row_growth * done);
+    auto most =
+        done == 0 ? first_rows : std::min(sum_terms * fold, row_growth * done);
     begin_rows(r, r.row(unit / w.inner, unit % w.inner), done, fold, w.channels,
                task, memory);
     auto end = add_rows_of_groups(

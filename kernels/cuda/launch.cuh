@@ -24,8 +24,10 @@ void launch(const device_scope& scope, std::string_view name,
   constexpr auto most = std::int64_t{std::numeric_limits<int>::max()};
   if (blocks > most)
     throw error{errc::invalid_argument,
-                std::string{name} + ": blocks: expected at most "
-                    + std::to_string(most) + ", got " + std::to_string(blocks)};
+                std::string{scope.operation()} + ": " + std::string{name}
+                    + ": expected a tensor that takes at most "
+                    + std::to_string(most) + " blocks, got "
+                    + std::to_string(blocks)};
   cudaLaunchConfig_t config{};
   config.gridDim = dim3{unsigned(blocks)};
   config.blockDim = dim3{unsigned(threads)};

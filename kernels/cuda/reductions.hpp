@@ -96,7 +96,9 @@ struct moments_of {
       auto deviation = in.x[k] - group.mean;
       group.m2 = elements::multiply_add(deviation, deviation, group.m2);
     }
-    total = math::merged(total, group, weights);
+    // Not a matter of weights alone: before the first group a mean of 0 would
+    // make infinity into NaN.
+    total = weights.m2 == 0 ? group : math::merged(total, group, weights);
   }
 
   SYNCNORM_HOST_DEVICE static state

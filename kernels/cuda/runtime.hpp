@@ -60,6 +60,10 @@ public:
     return stream_;
   }
 
+  [[nodiscard]] std::string_view operation() const noexcept {
+    return operation_;
+  }
+
   /// As the function above, for this operation and device.
   void check(cudaError_t status, std::string_view call) const {
     cuda::check(status, operation_, call, where_);
