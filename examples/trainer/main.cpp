@@ -232,5 +232,6 @@ void run(int argc, char** argv) {
 int main(int argc, char** argv) {
   keep_freed_memory();
   keep_standard_streams_apart();
+  ignore_write_signals();
   return status_of_output(status_of([&] { run(argc, argv); }));
 }

@@ -20,7 +20,7 @@ namespace {
 struct asked_host {
   caf::actor_system system{configuration()};
   caf::scoped_actor trainer{system};
-  host_actor host = spawn_host(system, {"same", 3},
+  host_actor host = spawn_host(system, {"same", 3, failure_kind::go_on, 2, 3},
                                std::make_shared<std::atomic<std::uint64_t>>());
 
   ~asked_host() {
@@ -84,6 +84,18 @@ TEST_CASE("two processes may have one name, as in two containers, but one does "
   CHECK(one.join(first, "trainer:1", 7).empty());
   CHECK(one.join(second, "trainer:1", 8).empty());
   CHECK(contains(one.join(third, "trainer:1", 8), "it has joined already"));
+}
+
+TEST_CASE("of a run that has begun, nobody becomes a part for whom a batch has "
+          "no sample") {
+  asked_host one;
+  caf::scoped_actor first{one.system};
+  caf::scoped_actor second{one.system};
+  std::ignore = one.roll();
+  CHECK(one.join(first, "a:1", 1).empty());
+  CHECK(one.join(second, "b:2", 2)
+        == "b:2 is refused: with its 1 there would be 4 replicas, more than "
+           "the 3 samples of a batch");
 }
 
 TEST_CASE("a process that is gone is on the roll once more, and then no more") {

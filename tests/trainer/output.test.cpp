@@ -358,6 +358,13 @@ TEST_CASE("metrics under a name of the checkpoint's are refused") {
                    "checkpoint, found "));
     CHECK(!std::filesystem::exists(folder / name));
   }
+  // Also of one that is not there yet.
+  options.metrics = folder / "link.csv";
+  std::filesystem::create_symlink("checkpoint.pt", options.metrics);
+  CHECK(contains(message_of([&] {
+                   report{options, 0, 0};
+                 }),
+                 "--metrics: expected another name than those of the"));
   options.metrics = folder / "metrics.csv";
   CHECK(message_of([&] { report{options, 0, 0}; }) == "nothing was thrown");
 }
@@ -428,8 +435,31 @@ TEST_CASE("a link to a file of metrics stays one, and the file, or the one to "
     CHECK(std::filesystem::is_symlink(link));
     CHECK(read_metrics(target).size() == 1);
   }
-  CHECK(std::filesystem::exists(folder / "real" / "m.svg"));
-  CHECK_FALSE(std::filesystem::exists(folder / "m.svg"));
+  for (const auto* chart : {"m.svg", "new.svg"}) {
+    CHECK(std::filesystem::exists(folder / "real" / chart));
+    CHECK_FALSE(std::filesystem::exists(folder / chart));
+  }
+}
+
+TEST_CASE("a chart that is a link stays one") {
+  scratch_folder folder;
+  std::filesystem::create_symlink("real.svg", folder / "m.svg");
+  CHECK(report_to(folder / "m.csv") == "nothing was thrown");
+  CHECK(std::filesystem::is_symlink(folder / "m.svg"));
+  CHECK(std::filesystem::is_regular_file(folder / "real.svg"));
+}
+
+TEST_CASE("one run at a time writes to a file of metrics") {
+  scratch_folder folder;
+  auto path = folder / "m.csv";
+  {
+    metrics_file first{path, {step_row(1)}};
+    CHECK(contains(report_to(path),
+                   "m.csv: another run writes its metrics here"));
+    first.add(step_row(2));
+    CHECK(read_metrics(path).size() == 2);
+  }
+  CHECK(report_to(path) == "nothing was thrown");
 }
 
 TEST_CASE("metrics do not replace the file that the program prints to, by "

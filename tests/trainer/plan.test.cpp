@@ -289,7 +289,8 @@ TEST_CASE("launchers' variables that are missing or no numbers are refused by "
         == "MASTER_PORT: expected a number from 1 to 65535, found \"0\"");
   CHECK(message({{"WORLD_SIZE", "2"}, {"RANK", "0"}, {"LOCAL_RANK", "-1"}})
         == "LOCAL_RANK: expected a number from 0 to 1, found \"-1\"");
-  for (const std::string host : {"127.0.0.1:4242", "a b", "[::1]:4242", "[x"})
+  for (const std::string host :
+       {"127.0.0.1:4242", "a b", "[::1]:4242", "[x", "a:b:c", "foo/bar"})
     CHECK(message({{"WORLD_SIZE", "2"}, {"RANK", "0"}, {"MASTER_ADDR", host}})
           == "MASTER_ADDR: expected the name or address of a host, without a "
              "port, found \""

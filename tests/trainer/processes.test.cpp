@@ -248,6 +248,26 @@ TEST_CASE("with --on-failure=continue a run goes on without a lost process, "
   require_losses_of_one(folder);
 }
 
+TEST_CASE("a resumed run with --on-failure=continue goes on without a process "
+          "that is lost before its first step") {
+  scratch_folder folder;
+  auto options =
+      endless_run + arguments{"--checkpoint=" + folder.path().string()};
+  auto before = start(options);
+  REQUIRE(before->wait_for("epoch"));
+  CHECK(before->kill(SIGINT) == 0);
+  auto first = serve(options + arguments{"--resume"}, 2);
+  auto one = join(first.where, endless_run);
+  REQUIRE(!one->line_that_begins("joined ").empty());
+  one->signal(SIGSTOP);
+  auto two = join(first.where, endless_run);
+  REQUIRE(
+      contains(first.process->line_that_begins("after step"), "process 1 ("));
+  REQUIRE(first.process->wait_for("epoch"));
+  CHECK(first.process->kill(SIGINT) == 0);
+  require_good_end(*two);
+}
+
 namespace {
 
 /// Joins as soon as the place of a process that is lost is free again.

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <string_view>
 #include <utility>
 
 namespace syncnorm::train {
@@ -30,13 +31,13 @@ using gz_handle = std::unique_ptr<gzFile_s, gz_closer>;
 }
 
 /// zlib's own text begins with the file's name, which is given already.
-const char* text_of(gzFile file) {
+const char* text_of(gzFile file, const std::filesystem::path& path) {
   int code = Z_OK;
   const auto* text = gzerror(file, &code);
   if (code == Z_ERRNO)
     return std::strerror(errno);
-  const auto* colon = std::strstr(text, ": ");
-  return colon ? colon + 2 : text;
+  auto begin = path.string() + ": ";
+  return std::string_view{text}.starts_with(begin) ? text + begin.size() : text;
 }
 
 std::vector<std::uint8_t> read_all(const std::filesystem::path& path) {
@@ -62,7 +63,7 @@ std::vector<std::uint8_t> read_all(const std::filesystem::path& path) {
     int code = Z_OK;
     gzerror(file.get(), &code);
     if (n < 0 || code != Z_OK) {
-      std::strncpy(why.data(), text_of(file.get()), why.size() - 1);
+      std::strncpy(why.data(), text_of(file.get(), path), why.size() - 1);
       fail_to_read(path, result.size(), why.data());
     }
     return result;

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <charconv>
 #include <fstream>
 
@@ -55,11 +56,19 @@ void require_metrics(const std::filesystem::path& path) {
                               path.string())};
 }
 
+void require_lock(const std::filesystem::path& path, const locked_file& lock) {
+  if (lock.code() == EWOULDBLOCK)
+    throw failure{
+        fmt::format("{}: another run writes its metrics here", path.string())};
+}
+
 /// With what was written before, in one go: nothing is lost if the disk is
 /// full.
 growing_file rewrite(const std::filesystem::path& path,
                      const std::vector<metrics_row>& rows) {
   require_metrics(path);
+  if (std::filesystem::is_regular_file(path))
+    require_lock(path, locked_file{path, std::chrono::milliseconds{0}});
   auto text = fmt::format("{}\n", metrics_header);
   for (const auto& row : rows)
     text += to_csv(row) + '\n';
@@ -120,7 +129,12 @@ std::vector<metrics_row> read_metrics(const std::filesystem::path& path) {
 
 metrics_file::metrics_file(const std::filesystem::path& path,
                            const std::vector<metrics_row>& rows)
-    : file_{rewrite(path, rows)} {}
+    : file_{rewrite(path, rows)} {
+  if (!std::filesystem::is_regular_file(path))
+    return;
+  lock_.emplace(path, std::chrono::milliseconds{0});
+  require_lock(path, *lock_);
+}
 
 void metrics_file::add(const metrics_row& row) {
   file_.append(to_csv(row) + '\n');

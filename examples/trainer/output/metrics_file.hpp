@@ -1,6 +1,7 @@
 #pragma once
 
 #include "trainer/output/growing_file.hpp"
+#include "trainer/output/locked_file.hpp"
 
 #include <cstdint>
 #include <filesystem>
@@ -53,12 +54,12 @@ inline constexpr std::string_view metrics_header =
 [[nodiscard]] std::vector<metrics_row>
 read_metrics(const std::filesystem::path& path);
 
-/// A metrics file that grows by a row a step.
+/// A metrics file that grows by a row a step. It is one run's at a time.
 class metrics_file {
 public:
   /// Makes `path` anew, with `rows`: those of an interrupted run up to where
   /// this one goes on.
-  /// @throws failure if it cannot be written.
+  /// @throws failure if it cannot be written, or another run writes to it.
   metrics_file(const std::filesystem::path& path,
                const std::vector<metrics_row>& rows);
 
@@ -67,6 +68,8 @@ public:
 
 private:
   growing_file file_;
+  /// None of a device or a pipe.
+  std::optional<locked_file> lock_;
 };
 
 } // namespace syncnorm::train

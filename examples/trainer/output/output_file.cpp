@@ -10,8 +10,31 @@
 
 namespace syncnorm::train {
 
+namespace {
+
+bool is_dangling(const std::filesystem::path& file) {
+  std::error_code ignored;
+  return std::filesystem::is_symlink(file)
+         && !std::filesystem::exists(file, ignored);
+}
+
+/// What a link to nothing leads to, by one link or by several.
+std::filesystem::path target_of(std::filesystem::path file) {
+  constexpr int most = 40;
+  std::error_code ignored;
+  for (int links = 0; links < most && std::filesystem::is_symlink(file);
+       ++links)
+    // Which is all of it if it begins with a slash.
+    file = file.parent_path() / std::filesystem::read_symlink(file, ignored);
+  return file;
+}
+
+} // namespace
+
 std::filesystem::path output_file(const char* option,
                                   const std::filesystem::path& file) {
+  if (is_dangling(file))
+    return target_of(file);
   if (!std::filesystem::is_regular_file(file))
     return file;
   if (is_open_as(STDOUT_FILENO, file) || is_open_as(STDERR_FILENO, file))

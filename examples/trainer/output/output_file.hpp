@@ -5,8 +5,9 @@
 namespace syncnorm::train {
 
 /// The file that is changed by writing to `path`: where that is a link to a
-/// file, the file itself, so that who replaces it leaves the link alone. A
-/// device, a pipe, and what is not there yet are as they were named.
+/// file, which need not be there yet, the file itself, so that who replaces it
+/// leaves the link alone. A device, a pipe, and what else is not there yet are
+/// as they were named.
 /// @param option names it in the error.
 /// @throws failure if it is a file that this program prints to, such as
 ///         `/dev/stdout` may be: its output would be lost.

@@ -114,17 +114,19 @@ std::optional<std::filesystem::path> chart_of(const settings& options) {
                  : std::nullopt;
 }
 
-/// Throws before anything is computed, if it could not be written then.
-void require_chart(const char* option,
-                   const std::optional<std::filesystem::path>& path) {
-  if (!path)
-    return;
-  (void) output_file(option, *path);
-  if (std::filesystem::exists(*path)
-      && !std::filesystem::is_regular_file(*path))
+/// The file that the chart is written to. Throws before anything is computed,
+/// if it could not be written then.
+std::optional<std::filesystem::path> chart_file(const settings& options) {
+  const auto* option = options.metrics.empty() ? "--logdir" : "--metrics";
+  auto named = chart_of(options);
+  if (!named)
+    return std::nullopt;
+  auto path = output_file(option, *named);
+  if (std::filesystem::exists(path) && !std::filesystem::is_regular_file(path))
     throw failure{fmt::format("{}: the chart goes to {}: expected a file or "
                               "none, found something else",
-                              option, path->string())};
+                              option, path.string())};
+  return path;
 }
 
 } // namespace
@@ -132,13 +134,11 @@ void require_chart(const char* option,
 report::report(const settings& options, std::uint64_t step,
                std::uint64_t epochs)
     : metrics_path_{metrics_path(options)},
-      chart_path_{chart_of(options)},
       rows_{rows_to_keep(options, step)} {
   if (has_rows(options))
     if (auto gap = gap_after(rows_, step, epochs); !gap.empty())
       gap_ = fmt::format("{}: {}", metrics_path_.string(), gap);
-  require_chart(options.metrics.empty() ? "--logdir" : "--metrics",
-                chart_path_);
+  chart_path_ = chart_file(options);
   if (!options.logdir.empty())
     require_writable_folder(options.logdir);
   if (!metrics_path_.empty())

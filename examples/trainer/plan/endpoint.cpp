@@ -19,12 +19,6 @@ namespace {
       fmt::format("--{}: expected {}, found \"{}\"", option, expected, text)};
 }
 
-bool is_host(std::string_view host) {
-  return !host.empty() && std::ranges::all_of(host, [](unsigned char c) {
-    return c > ' ' && c < 127 && c != '/' && c != '[' && c != ']';
-  });
-}
-
 /// With or without a zone, as in `fe80::1%eth0`.
 bool is_ipv6(std::string_view host) {
   auto zone = host.find('%');
@@ -34,7 +28,19 @@ bool is_ipv6(std::string_view host) {
          && zone != host.size() - 1;
 }
 
+bool has_colon(std::string_view host) {
+  return host.find(':') != std::string_view::npos;
+}
+
 } // namespace
+
+bool is_host(std::string_view text) {
+  auto is_printable = [](unsigned char c) {
+    return c > ' ' && c < 127 && c != '/' && c != '[' && c != ']';
+  };
+  return !text.empty() && std::ranges::all_of(text, is_printable)
+         && (!has_colon(text) || is_ipv6(text));
+}
 
 endpoint parse_endpoint(std::string_view option, std::string_view text) {
   auto colon = text.rfind(':');
@@ -45,7 +51,7 @@ endpoint parse_endpoint(std::string_view option, std::string_view text) {
   auto bracketed = host.starts_with('[') && host.ends_with(']');
   if (bracketed)
     host = host.substr(1, host.size() - 2);
-  if (bracketed ? !is_ipv6(host) : host.find(':') != std::string_view::npos)
+  if (bracketed ? !is_ipv6(host) : has_colon(host))
     fail(option, "an IPv6 address in brackets, [ADDRESS]:PORT", text);
   if (!is_host(host))
     fail(option, "HOST:PORT", text);

@@ -12,6 +12,9 @@ struct endpoint {
   std::uint16_t port = 0;
 };
 
+/// Whether that may be a host's name, or an address without brackets.
+[[nodiscard]] bool is_host(std::string_view text);
+
 /// Reads `HOST:PORT`; an IPv6 address stands in brackets: `[::1]:4242`.
 /// @param option names it in errors; port 0 is not for `join`.
 /// @throws failure that says what is wrong.

@@ -54,10 +54,7 @@ void require_host(const char* variable, const std::string& found,
                   std::string& host) {
   if (host.starts_with('[') && host.ends_with(']'))
     host = host.substr(1, host.size() - 2);
-  auto one_colon =
-      host.find(':') != std::string::npos && host.find(':') == host.rfind(':');
-  if (host.empty() || one_colon
-      || host.find_first_of("[] \t") != std::string::npos)
+  if (!is_host(host))
     throw failure{fmt::format("{}: expected the name or address of a host, "
                               "without a port, found \"{}\"",
                               variable, found)};
@@ -98,8 +95,9 @@ void find_host(const environment& variable, bool is_slurm, launch& result) {
 
 std::uint16_t find_port(const environment& variable) {
   const auto* port = variable("MASTER_PORT");
-  auto number =
-      port == nullptr ? default_port : number_of("MASTER_PORT", port, 1, 65535);
+  auto number = port == nullptr || *port == '\0'
+                    ? default_port
+                    : number_of("MASTER_PORT", port, 1, 65535);
   // torchrun serves at its port itself.
   const auto* store = variable("TORCHELASTIC_USE_AGENT_STORE");
   if (store != nullptr && std::string_view{store} == "True")

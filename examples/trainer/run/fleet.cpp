@@ -63,7 +63,9 @@ fleet::fleet(caf::actor_system& system, const settings& options,
              std::vector<replica_actor> own, const std::string& identity,
              const note_function& note, const std::function<bool()>& stop)
     : fleet{system, options, std::move(own)} {
-  host_ = spawn_host(system, {identity, options_.workers, options_.on_failure},
+  host_ = spawn_host(system,
+                     {identity, options_.workers, options_.on_failure,
+                      own_.size(), options_.batch},
                      changes_);
   note_ = note;
   publish();
@@ -75,7 +77,6 @@ fleet::fleet(caf::actor_system& system, const settings& options,
     end(false, why);
     throw failure{"--serve: " + why};
   }
-  seen_ = changes_->load();
   regroup();
 }
 
@@ -121,6 +122,8 @@ fleet::await_others(const std::function<bool()>& stop) {
                    std::chrono::duration<double>{options_.patience});
   // In short waits, to look for Ctrl-C between them.
   for (;;) {
+    // Who leaves after the roll has changed it.
+    seen_ = changes_->load();
     auto roll = call_roll(options_.workers, std::chrono::milliseconds{100});
     dismiss_gone(roll);
     auto count = static_cast<std::size_t>(std::ranges::count_if(roll, is_here));

@@ -142,10 +142,12 @@ private:
   std::optional<std::string> why_no_place(const application& x) {
     std::string there;
     std::size_t count = 0;
+    auto replicas = terms_.replicas + x.replicas.size();
     for (const auto& [number, other] : guests_) {
       if (!other.entry.gone.empty())
         continue;
       ++count;
+      replicas += other.entry.replicas.size();
       there += fmt::format("{}{}", there.empty() ? "" : ", ", other.entry.name);
       if (x.rank >= 0 && x.rank == other.entry.rank)
         return fmt::format("rank {} has joined already: {}", x.rank,
@@ -163,6 +165,11 @@ private:
     if (begun_ && terms_.on_failure == failure_kind::stop)
       return "the run has begun, and takes nobody in later; "
              "--on-failure=continue would";
+    // Before the run has begun its own process tells all of them.
+    if (begun_ && replicas > terms_.batch)
+      return fmt::format("with its {} there would be {} replicas, more than "
+                         "the {} samples of a batch",
+                         x.replicas.size(), replicas, terms_.batch);
     return std::nullopt;
   }
 

@@ -21,6 +21,10 @@ struct host_terms {
   /// Processes that may take part beside the host's own.
   std::size_t workers = 0;
   failure_kind on_failure = failure_kind::stop;
+  /// Of the host's own process.
+  std::size_t replicas = 0;
+  /// Samples in a batch: one for each replica, or more.
+  std::size_t batch = 0;
 };
 
 /// Spawns the actor that is published: it admits the processes of a run, keeps

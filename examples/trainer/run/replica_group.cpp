@@ -293,10 +293,18 @@ model_state replica_group::state() {
 }
 
 void replica_group::assume(const model_state& state) {
+  assume(size(), state);
+}
+
+void replica_group::lead_with(const model_state& state) {
+  assume(1, state);
+}
+
+void replica_group::assume(std::size_t count, const model_state& state) {
   auto make = [&](auto* self, const auto& member, std::size_t) {
     return compat::request(self, member, assume_atom_v, state);
   };
-  ask<acknowledged>(size(), make, true);
+  ask<acknowledged>(count, make, true);
 }
 
 std::vector<std::optional<std::string>> replica_group::who_is_there() {

@@ -109,6 +109,9 @@ public:
   /// Has every replica go on from `state`.
   void assume(const model_state& state);
 
+  /// Has replica 0 go on from `state`; `level` gives it to the others.
+  void lead_with(const model_state& state);
+
   /// What each answers when it is asked whether it is there: nothing, why what
   /// it sends does not get to the process above it, or an empty text.
   std::vector<std::optional<std::string>> who_is_there();
@@ -140,6 +143,8 @@ private:
   template <class Result, class Make>
   std::vector<Result> ask_some(std::vector<replica_actor> members, Make make,
                                bool is_long = false);
+
+  void assume(std::size_t count, const model_state& state);
 
   template <class Result, class Make>
   std::vector<Result> ask(std::size_t count, Make make, bool is_long = false);

@@ -3,10 +3,12 @@
 namespace syncnorm::train {
 
 /// From now on the first Ctrl-C (SIGINT, or SIGTERM) asks the program to stop
-/// after the current step; the second ends it at once. A file that grows over
-/// its limit, or a pipe that nobody reads any more, is from now on an error of
-/// the writer's, not a signal.
+/// after the current step; the second ends it at once.
 void catch_stop_signals();
+
+/// A file that grows over its limit, or a pipe that nobody reads any more, is
+/// from now on an error of the writer's, not a signal.
+void ignore_write_signals();
 
 /// Whether it was asked.
 [[nodiscard]] bool stop_requested() noexcept;

@@ -77,7 +77,8 @@ trainer::trainer(const settings& options, const dataset& data, fleet& processes,
     state_ = *found;
     saved_step_ = found->step;
     auto file = checkpoint_file(options);
-    replicas_.assume(
+    // The others get it when the replicas are assembled.
+    replicas_.lead_with(
         unpack(read_whole(file), file, options, data.training.shape));
     display_.note(fmt::format("resumed after step {} from {}", state_.step,
                               checkpoint_file(options)));
