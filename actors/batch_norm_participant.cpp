@@ -36,6 +36,7 @@ batch_norm_participant::batch_norm_participant(caf::actor_system& system,
                                                std::int64_t copies)
     : system_{&system},
       deadline_{deadline_of(options.deadline, system)} {
+  options.policy = options.policy.value_or(failure_policy::fail_round);
   options = resolve(std::move(options), system.config());
   auto reduction = batch_norm_reduction(options, copies);
   if (copies == 1)

@@ -56,10 +56,6 @@ batch_norm_tape batch_norm_replica::running_tape() {
 /// batch is merged into the statistics where they lie.
 void batch_norm_replica::learn_alone(const const_tensor_view& x,
                                      batch_norm_tape& tape) {
-  statistics_update seen;
-  seen.num_batches_tracked = num_batches_tracked_;
-  seen.num_elements_tracked = num_elements_tracked_;
-  detail::require_counters(0, seen, x.shape().per_channel());
   batch_.resize(2 * channels());
   auto view = [this](std::int64_t count, void* mean, void* m2) {
     return moments_view{count, mean, m2, options_.channels, dtype::float64, {}};
@@ -84,6 +80,7 @@ void batch_norm_replica::learn_alone(const const_tensor_view& x,
 batch_norm_tape batch_norm_replica::forward_alone(const const_tensor_view& x,
                                                   const tensor_view& y,
                                                   batch_norm_tape reused) {
+  require_alone({&x, 1});
   if (exchanges() && options_.online && !device_) {
     require_forward(x, y);
     learn_alone(x, reused);

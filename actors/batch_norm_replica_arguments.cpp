@@ -2,6 +2,8 @@
 // Arguments are before a pass begins: once the other replicas have its message,
 // none of them can take the round back.
 
+#include "round_arguments.hpp"
+
 #include "syncnorm/batch_norm.hpp"
 #include "syncnorm/batch_norm_replica.hpp"
 #include "syncnorm/error.hpp"
@@ -94,6 +96,25 @@ void batch_norm_replica::require_inputs(
     return require("forward", "x", xs[0]);
   for (std::size_t i = 0; i < xs.size(); ++i)
     require("forward", fmt::format("x[{}]", i).c_str(), xs[i]);
+}
+
+void batch_norm_replica::require_alone(
+    std::span<const const_tensor_view> xs) const {
+  require_inputs(xs);
+  if (!exchanges() || !options_.track_running_stats)
+    return;
+  statistics_update seen;
+  seen.num_batches_tracked = num_batches_tracked_;
+  seen.num_elements_tracked = num_elements_tracked_;
+  for (const auto& x : xs) {
+    auto elements = x.shape().per_channel();
+    auto problem = detail::counter_problem(seen, elements);
+    if (!problem.empty())
+      throw error{errc::malformed_message,
+                  fmt::format("layer {}: forward: {}", options_.name, problem)};
+    ++seen.num_batches_tracked;
+    seen.num_elements_tracked += elements;
+  }
 }
 
 void batch_norm_replica::require_forward(const const_tensor_view& x,

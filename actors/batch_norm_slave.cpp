@@ -70,6 +70,7 @@ batch_norm_slave::behavior_type batch_norm_slave::make_behavior() {
       },
       [this](write_state_atom, const std::string& array,
              const double_array& values) { return write_state(array, values); },
+      [this](zero_gradients_atom) { replica_->zero_gradients(); },
       [this](get_metrics_atom) { return metrics(); },
       [this](give_up_atom, const std::string& why) { give_up(why); },
   };
@@ -226,7 +227,7 @@ void batch_norm_slave::start(const job_ptr& at, forward_job& x) {
       x.backs.push_back(bring_here(one));
   std::optional<batch_norm_message> message;
   if (alone)
-    replica_->require_inputs(views_of(x.xs));
+    replica_->require_alone(views_of(x.xs));
   else
     message = x.measured ? std::exchange(x.measured, {}) : measure(x);
   x.ys.reserve(x.xs.size());

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include <tuple>
 #include <utility>
 
 namespace syncnorm {
@@ -55,7 +56,12 @@ std::string batch_norm_stage::kind() const {
   return detail::kind_of(replica_->options());
 }
 
-batch_norm_replica& batch_norm_stage::replica() const {
+batch_norm_replica& batch_norm_stage::replica() {
+  std::ignore = std::as_const(*this).replica();
+  return *replica_;
+}
+
+const batch_norm_replica& batch_norm_stage::replica() const {
   if (slave_)
     refuse(replica_->options().name, errc::invalid_argument,
            "its slave actor has the state until it is released");

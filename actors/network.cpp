@@ -224,11 +224,17 @@ reach(caf::actor_system& system, std::size_t limit,
   return caf::make_error(connection_ended);
 }
 
-/// The most bytes of a message, or what is wrong with the address or with the
-/// configuration.
+/// The most bytes of a message, or what is wrong with the system, the address
+/// or the configuration.
 caf::expected<std::size_t> limit_at(const char* function,
                                     caf::actor_system& system,
                                     const std::string& address, bool insecure) {
+  if (!system.has_middleman())
+    return make_error(errc::invalid_argument,
+                      fmt::format("{}: expected a system whose configuration "
+                                  "use_network has prepared, got one without "
+                                  "CAF's middleman",
+                                  function));
   auto refusal = detail::check_address(function, address,
                                        system.has_openssl_manager(), insecure);
   if (refusal != caf::none)

@@ -148,8 +148,9 @@ std::string argument_problem(const caf::config_option_set& known,
   const auto* option =
       known.cli_long_name_lookup(name.substr(0, name.find('=')));
   auto expected = option == nullptr ? "" : expected_by(*option);
-  if (option != nullptr && !option->is_flag()
-      && argument.find('=') == std::string::npos)
+  if (option != nullptr && option->is_flag())
+    expected = argument.substr(0, argument.find('=')) + " without a value";
+  else if (option != nullptr && argument.find('=') == std::string::npos)
     expected = argument + "=VALUE" + (expected.empty() ? "" : ", " + expected);
   return shortened(argument) + ": " + why
          + (expected.empty() ? "" : ", expected " + expected);

@@ -147,15 +147,19 @@ void require_update(std::int64_t owner, const batch_norm_message& total) {
 
 void require_counters(std::int64_t owner, const statistics_update& update,
                       std::int64_t batch) {
+  if (auto problem = counter_problem(update, batch); !problem.empty())
+    refuse(errc::malformed_message, owner, problem);
+}
+
+std::string counter_problem(const statistics_update& seen, std::int64_t batch) {
   auto limit = std::numeric_limits<std::int64_t>::max();
-  if (update.num_batches_tracked < 0 || update.num_batches_tracked == limit)
-    refuse(errc::malformed_message, owner,
-           fmt::format("{} batches tracked", update.num_batches_tracked));
-  if (update.num_elements_tracked < 0
-      || update.num_elements_tracked > limit - batch)
-    refuse(errc::malformed_message, owner,
-           fmt::format("{} elements tracked before {} more",
-                       update.num_elements_tracked, batch));
+  if (seen.num_batches_tracked < 0 || seen.num_batches_tracked == limit)
+    return fmt::format("{} batches tracked", seen.num_batches_tracked);
+  if (seen.num_elements_tracked < 0
+      || seen.num_elements_tracked > limit - batch)
+    return fmt::format("{} elements tracked before {} more",
+                       seen.num_elements_tracked, batch);
+  return {};
 }
 
 std::int64_t total_count(std::span<const round_message> messages,

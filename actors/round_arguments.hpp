@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 
 // What the messages of a batch-norm round must be like, and how to read one
 // that several batches share.
@@ -59,5 +60,10 @@ void require_update(std::int64_t owner, const batch_norm_message& total);
 /// `batch` elements a channel shall be merged into what `update` has seen.
 void require_counters(std::int64_t owner, const statistics_update& update,
                       std::int64_t batch);
+
+/// Why another batch, of so many elements a channel, cannot be counted; empty
+/// if it can.
+[[nodiscard]] std::string counter_problem(const statistics_update& seen,
+                                          std::int64_t batch);
 
 } // namespace syncnorm::detail

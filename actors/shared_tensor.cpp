@@ -11,8 +11,9 @@ namespace syncnorm {
 
 namespace {
 
-tensor_layout without_gaps(tensor_layout layout) {
+tensor_layout without_gaps(tensor_layout layout, device where) {
   layout.sample_stride = layout.shape.channels * layout.shape.spatial;
+  layout.where = where;
   return layout;
 }
 
@@ -47,11 +48,10 @@ shared_tensor shared_tensor::samples(std::int64_t first,
 
 tensor_memory::tensor_memory(tensor_layout layout,
                              const device_stream& stream) {
-  layout = without_gaps(layout);
+  layout = without_gaps(layout, stream ? stream.where() : device{});
   if (stream) {
     auto memory = std::make_shared<device_array>(stream, layout.type,
                                                  elements_of(layout));
-    layout.where = stream.where();
     bytes_ = {memory, memory->data()};
   } else {
     bytes_ = std::make_shared_for_overwrite<cache_line[]>(lines_for(layout));
@@ -62,7 +62,7 @@ tensor_memory::tensor_memory(tensor_layout layout,
 tensor_memory::tensor_memory(tensor_layout layout,
                              std::shared_ptr<cache_line[]> lines)
     : bytes_{std::move(lines)},
-      view_{bytes_.get(), without_gaps(layout)} {}
+      view_{bytes_.get(), without_gaps(layout, device{})} {}
 
 std::size_t tensor_memory::lines_for(const tensor_layout& layout) {
   return bytes_of(layout) / sizeof(cache_line) + 1;

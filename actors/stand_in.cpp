@@ -20,15 +20,6 @@ private:
   std::shared_ptr<caf::error> to_;
 };
 
-caf::behavior stand_in(caf::event_based_actor* self, const caf::error& reason) {
-  self->set_default_handler(caf::scheduled_actor::default_handler{
-      [reason](caf::scheduled_actor* me, auto&) {
-        me->quit();
-        return reason;
-      }});
-  return {[](const caf::unit_t&) {}};
-}
-
 } // namespace
 
 caf::error reason_of_exit(caf::abstract_actor& gone) {
@@ -38,7 +29,7 @@ caf::error reason_of_exit(caf::abstract_actor& gone) {
 }
 
 caf::actor spawn_stand_in(caf::actor_system& system, caf::error reason) {
-  return system.spawn(stand_in, std::move(reason));
+  return system.spawn(answer_any, std::move(reason));
 }
 
 } // namespace syncnorm::detail

@@ -99,12 +99,13 @@ using sync_master_actor = detail::typed_actor<
 using batch_norm_slave_actor = detail::typed_actor<
     /// From whoever feeds the layer, once a batch: x. Answered with y, and a
     /// ticket for the backward pass; it is 0, and nothing is kept, in
-    /// evaluation and in online standardization. A copy on a CUDA device takes
-    /// x from there or from host memory, and answers where x was.
-    /// Errors: shape_mismatch, dtype_mismatch, device_mismatch, for which the
-    /// other copies, if they take part, get participant_failed. Of the round,
-    /// if it is one, as run_slave_atom; master_down if the master's copy was
-    /// released.
+    /// evaluation and in online standardization. To go backward through fixed
+    /// statistics, make the layer `frozen` and leave it in training. A copy on
+    /// a CUDA device takes x from there or from host memory, and answers where
+    /// x was. Errors: shape_mismatch, dtype_mismatch, device_mismatch, for
+    /// which the other copies, if they take part, get participant_failed. Of
+    /// the round, if it is one, as run_slave_atom; master_down if the master's
+    /// copy was released.
     caf::result<shared_tensor, std::uint64_t>(forward_atom, shared_tensor),
 
     /// From whoever feeds the layer: several batches together, each with
@@ -118,7 +119,7 @@ using batch_norm_slave_actor = detail::typed_actor<
 
     /// From whoever takes the layer's output: the ticket and dy. Answered with
     /// dx, where dy was; the gradients of weight and bias are added to those of
-    /// earlier passes.
+    /// earlier passes, since zero_gradients_atom.
     /// Errors: as above; invalid_argument for an unknown or used ticket. The
     /// other copies may already wait in that pass, so they get
     /// participant_failed; not if the ticket is 0 or the layer is frozen or
@@ -143,6 +144,10 @@ using batch_norm_slave_actor = detail::typed_actor<
     /// Errors: as above, and for a counter that is no whole number from 0 to
     /// 2^53; shape_mismatch for another number of elements.
     caf::result<void>(write_state_atom, std::string, double_array),
+
+    /// From the trainer, between passes: `weight.grad` and `bias.grad` begin at
+    /// 0 again.
+    caf::result<void>(zero_gradients_atom),
 
     /// From anybody: what the copies' master has counted since it was spawned,
     /// or, behind a relay, the relay. A copy that is alone answers an empty

@@ -25,14 +25,14 @@ using batch_norm_master_actor =
 ///                     round of fewer fails, unless `options.policy` is to go
 ///                     on with the survivors.
 /// @throws error as `spawn_sync_master`.
-batch_norm_master_actor spawn_batch_norm_master(caf::actor_system& system,
-                                                sync_options options,
-                                                std::int64_t participants);
+[[nodiscard]] batch_norm_master_actor
+spawn_batch_norm_master(caf::actor_system& system, sync_options options,
+                        std::int64_t participants);
 
 /// Spawns a relay of that layer for the replicas of `range`, in front of its
 /// master or of another relay; see `spawn_sync_relay`.
 /// @throws error as `spawn_sync_relay`.
-batch_norm_master_actor
+[[nodiscard]] batch_norm_master_actor
 spawn_batch_norm_relay(caf::actor_system& system,
                        const batch_norm_master_actor& parent, std::string layer,
                        replica_range range);

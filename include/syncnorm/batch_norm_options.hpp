@@ -15,6 +15,10 @@ namespace syncnorm {
 /// but `name`, `where`, `stream`, `deadline` and `fan_in`, or
 /// `execute_replication_callbacks` refuses them; of the last two, copy 0's hold
 /// for the rounds.
+///
+/// A batch with one value a channel, over all copies, is normalized to the
+/// bias, and leaves the running variance as it was; libtorch's modules
+/// (`nn::SynchronizedBatchNorm2d`, ...) refuse it, as PyTorch does.
 struct batch_norm_options {
   /// Names the layer in error texts.
   std::string name = "batch_norm";

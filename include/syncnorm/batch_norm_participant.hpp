@@ -28,6 +28,9 @@ namespace syncnorm {
 class batch_norm_participant {
 public:
   /// Copy 0's: spawns the layer's master.
+  /// @param options a policy that is left open is to fail the round, whatever
+  ///                is configured: a copy must see the same participants
+  ///                forward and backward.
   /// @param copies how many participants there will be, this one included.
   /// @throws error `invalid_argument` for options that `sync_options::validate`
   ///         refuses, or less than one copy.

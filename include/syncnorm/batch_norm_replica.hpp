@@ -162,8 +162,10 @@ public:
     return training_ && !options_.frozen;
   }
 
-  /// @throws error as `measure` for batches that it would refuse.
-  void require_inputs(std::span<const const_tensor_view> xs) const;
+  /// Asks whether `forward_alone` would take each of these batches, one after
+  /// the other.
+  /// @throws error as it would.
+  void require_alone(std::span<const const_tensor_view> xs) const;
 
   /// A pass without exchange: evaluation, frozen, or of a replica that is the
   /// only one. Sets y.
@@ -297,6 +299,7 @@ private:
   void require_in_place(const char* call, const char* argument,
                         const const_tensor_view& view, const char* input,
                         const const_tensor_view& x) const;
+  void require_inputs(std::span<const const_tensor_view> xs) const;
   void require_forward(const const_tensor_view& x, const tensor_view& y) const;
   void require_backward(const const_tensor_view& dy, const const_tensor_view& x,
                         const batch_norm_tape& tape,

@@ -59,7 +59,10 @@ public:
   /// State, options and training flag, while no slave actor has them.
   /// @throws error `invalid_argument` between replication and release; then
   ///         ask the slave.
-  [[nodiscard]] batch_norm_replica& replica() const;
+  [[nodiscard]] batch_norm_replica& replica();
+  /// The same, to be read.
+  /// @throws error as the other one.
+  [[nodiscard]] const batch_norm_replica& replica() const;
 
   /// The slave actor.
   /// @throws error `unregistered` before the replication callback has run.

@@ -3,6 +3,7 @@
 #include "syncnorm/detail/caf_compat.hpp"
 #include "syncnorm/sync_options.hpp"
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 

@@ -2,6 +2,7 @@
 
 #include "syncnorm/tensor_view.hpp"
 
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <utility>

@@ -37,14 +37,15 @@ enum class errc : std::uint8_t {
 
   // -- membership -------------------------------------------------------------
 
-  /// A negative identifier, 0, which is the master's own, or one outside of a
-  /// relay's range.
+  /// A negative identifier, 0, which is the master's own, 2^63 - 1, one outside
+  /// of a relay's range, or not below the number of participants, where the
+  /// master has one.
   invalid_identifier = 20,
   /// An identifier that this generation has already.
   duplicate_identifier = 21,
   /// A message from somebody who is not registered, a copy of a layer before
-  /// its
-  /// replication callback, or a round of more or fewer copies than take part.
+  /// its replication callback, or a round of more or fewer copies than take
+  /// part.
   unregistered = 22,
   /// A message of an older generation, or after a round that has failed:
   /// register again.
@@ -91,7 +92,8 @@ enum class errc : std::uint8_t {
 [[nodiscard]] bool from_integer(std::uint8_t value, errc& code);
 
 /// What kernels and constructors of this library throw. `what()` names the
-/// operation, the argument, what was expected and what was found.
+/// operation, or one that it consists of, the argument, what was expected and
+/// what was found.
 class error : public std::runtime_error {
 public:
   /// An error of that code and text.

@@ -57,8 +57,9 @@ private:
 /// somebody holds its handle; published, until it is told to exit.
 /// @throws error `invalid_argument` for a name that is empty or comes twice, or
 ///         a null handle.
-master_directory spawn_master_directory(caf::actor_system& system,
-                                        std::vector<named_master> masters);
+[[nodiscard]] master_directory
+spawn_master_directory(caf::actor_system& system,
+                       std::vector<named_master> masters);
 
 namespace detail {
 
@@ -74,7 +75,7 @@ find_named(caf::actor_system& system, const std::set<std::string>& interface,
 /// @returns errors as `remote_handle`; `invalid_argument` if there is none of
 ///          that name, or it is of another type.
 template <class In, class Out>
-caf::expected<sync_master_actor<In, Out>>
+[[nodiscard]] caf::expected<sync_master_actor<In, Out>>
 remote_master(caf::actor_system& system, const std::string& host,
               std::uint16_t port, const std::string& name,
               const connect_options& options = {}) {

@@ -136,4 +136,12 @@ struct sync_reduction {
   std::int64_t participants = 0;
 };
 
+namespace detail {
+
+/// @throws error `invalid_argument` if a reduction for so many participants
+///         cannot be that of a master with those options.
+void check_participants(const sync_options& options, std::int64_t participants);
+
+} // namespace detail
+
 } // namespace syncnorm

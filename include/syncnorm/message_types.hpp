@@ -122,6 +122,7 @@ CAF_ADD_TYPE_ID(syncnorm, (syncnorm::detail::stream_work))
 CAF_ADD_ATOM(syncnorm, syncnorm, await_stream_atom, "sn_await")
 
 CAF_ADD_TYPE_ID(syncnorm, (syncnorm::shared_tensors))
+CAF_ADD_ATOM(syncnorm, syncnorm, zero_gradients_atom, "sn_zero")
 
 CAF_END_TYPE_ID_BLOCK(syncnorm)
 

@@ -101,11 +101,11 @@ find_actor(caf::actor_system& system, const std::set<std::string>& interface,
 } // namespace detail
 
 /// Publishes a master, a relay, or any other actor, for other nodes.
-/// @returns the port, or `invalid_argument` for no actor, an address that is
-///          not this machine's own or is not protected, or a port that cannot
-///          be opened.
+/// @returns the port, or `invalid_argument` for no actor, a system without
+///          `use_network`, an address that is not this machine's own or is not
+///          protected, or a port that cannot be opened.
 template <class Handle>
-caf::expected<std::uint16_t>
+[[nodiscard]] caf::expected<std::uint16_t>
 publish_master(caf::actor_system& system, const Handle& master,
                const publish_options& options = {}) {
   return detail::publish_actor(system,
@@ -120,11 +120,12 @@ publish_master(caf::actor_system& system, const Handle& master,
 /// @returns `master_down` if nobody answers there in time: trying again may
 ///          help; also if that side wants TLS and this one has none.
 ///          `invalid_argument` if the actor there is of another type, if TLS
-///          refused one of the two, or for an address that is not protected.
+///          refused one of the two, for an address that is not protected, or a
+///          system without `use_network`.
 template <class Handle>
-caf::expected<Handle> remote_handle(caf::actor_system& system,
-                                    const std::string& host, std::uint16_t port,
-                                    const connect_options& options = {}) {
+[[nodiscard]] caf::expected<Handle>
+remote_handle(caf::actor_system& system, const std::string& host,
+              std::uint16_t port, const connect_options& options = {}) {
   auto found = detail::find_actor(system, system.message_types<Handle>(), host,
                                   port, options);
   if (!found)
@@ -136,7 +137,7 @@ caf::expected<Handle> remote_handle(caf::actor_system& system,
 /// `register_slave`, `register_slave_thread` and `spawn_sync_relay`. Errors as
 /// `remote_handle`.
 template <class In, class Out>
-caf::expected<sync_master_actor<In, Out>>
+[[nodiscard]] caf::expected<sync_master_actor<In, Out>>
 remote_master(caf::actor_system& system, const std::string& host,
               std::uint16_t port, const connect_options& options = {}) {
   return remote_handle<sync_master_actor<In, Out>>(system, host, port, options);

@@ -3,6 +3,7 @@
 #include "syncnorm/detail/caf_compat.hpp"
 #include "syncnorm/detail/raw_floats.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -67,7 +68,7 @@ public:
     return {data(), size()};
   }
 
-  /// Bitwise, as far as `==` of T goes: NaN differs from itself.
+  /// By `==` of T, element by element: 0 equals -0, NaN differs from itself.
   friend bool operator==(const shared_array& x, const shared_array& y) {
     return x.size() == y.size() && std::equal(x.begin(), x.end(), y.begin());
   }

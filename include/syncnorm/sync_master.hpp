@@ -37,7 +37,9 @@ spawn_sync_master(caf::actor_system& system, sync_options options,
 
 /// Spawns a master actor whose replicas may stand behind relays; see
 /// `spawn_sync_relay`.
-/// @throws error as above, for an empty function of `reduction`.
+/// @throws error as above, for an empty function of `reduction`, and for less
+///         than 0 participants of it or another number than that of `options`,
+///         if both have one.
 template <class In, class Out>
 [[nodiscard]] sync_master_actor<In, Out>
 spawn_sync_master(caf::actor_system& system, sync_options options,
@@ -48,6 +50,7 @@ spawn_sync_master(caf::actor_system& system, sync_options options,
     throw error{errc::invalid_argument, "spawn_sync_master of layer "
                                             + options.layer
                                             + ": a function is empty"};
+  detail::check_participants(options, reduction.participants);
   return system.spawn<impl>(std::move(options), std::move(reduction));
 }
 

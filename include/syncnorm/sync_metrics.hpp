@@ -49,12 +49,12 @@ struct sync_metrics {
   /// Rounds that were completed.
   std::uint64_t rounds = 0;
   /// Rounds that failed, and slaves that were expelled from one that went on,
-  /// by cause; causes that have not occurred are left out. No failure, between
-  /// two rounds, are a generation that begins, a master that ends, and a
-  /// participant that lets go of its pipe or exits in good order, unless
-  /// somebody comes to the round that it is missing from. How somebody behind a
-  /// relay has ended that relay knows alone: with `fail_round` each is taken
-  /// for one of these, with survivors none.
+  /// by cause; causes that have not occurred are left out. Between two rounds
+  /// these are no failures: a generation that begins, a master that ends, a
+  /// participant that lets go of its pipe or exits in good order. The last
+  /// becomes one when somebody comes to the round that it is missing from. A
+  /// master cannot tell how somebody behind a relay has ended: with
+  /// `fail_round` it assumes good order, with survivors a failure.
   std::vector<failure_count> failures;
   /// Of the completed rounds: how many took how long from their first message
   /// to their last, which is how long the first participant waited. One number

@@ -66,11 +66,11 @@ struct sync_options {
   /// 16.
   std::optional<std::int64_t> fan_in = std::nullopt;
   /// How many replicas take part, the owner included: identifiers 0 to
-  /// `participants` - 1. Others are refused, and a round waits, until its
-  /// deadline, for those who have not registered yet, so that nobody has to
-  /// wait before; also after a failure, where the owner's next message begins a
-  /// generation, too. 0: whoever is registered when the last of them has sent
-  /// its message.
+  /// `participants` - 1, others are refused. A round waits for all of them
+  /// until its deadline, also for those who have not registered yet, so that
+  /// nobody has to wait before. After a failure the owner's next message begins
+  /// a generation, too. 0: a round is of those who are registered when the last
+  /// of them has sent its message.
   std::int64_t participants = 0;
 
   /// @throws error `invalid_argument` for an empty layer name, a deadline of

@@ -178,6 +178,26 @@ TEST_CASE_FIXTURE(fixture, "the configured policy decides what a death does") {
   CHECK(survivors("fail-round") == std::nullopt);
 }
 
+TEST_CASE_FIXTURE(fixture, "a layer's round fails for all whatever policy is "
+                           "configured") {
+  app_config cfg{{"--syncnorm.failure-policy=continue-with-survivors"}};
+  caf::actor_system system{cfg};
+  batch_norm_participant owner{system, {.layer = "bn1"}, 3};
+  batch_norm_participant well{system, owner.master(), 1};
+  batch_norm_participant ill{system, owner.master(), 2};
+  well.begin({});
+  ill.give_up("out of data");
+  for (auto* x : {&owner, &well})
+    try {
+      if (x == &owner)
+        owner.begin({});
+      std::ignore = x->end();
+      FAIL_CHECK("a reply");
+    } catch (const error& reason) {
+      CHECK(reason.code() == errc::participant_failed);
+    }
+}
+
 namespace {
 
 using stages = std::vector<std::unique_ptr<batch_norm_stage>>;

@@ -382,6 +382,26 @@ TEST_CASE_FIXTURE(two_nodes, "who asks again and again a master that is gone "
   CHECK(memory_in_use() - before < 2000 * 40);
 }
 
+TEST_CASE("a system without a network says so, and throws nothing") {
+  caf::actor_system_config plain;
+  init_types();
+  detail::add_types<caf::id_block::syncnorm, caf::id_block::syncnorm_test>(
+      plain);
+  caf::actor_system system{plain};
+  auto alone =
+      spawn_sync_master<block, block>(system, {.layer = "bn1"}, add_blocks);
+  auto port = publish_master(system, alone);
+  REQUIRE_FALSE(port);
+  CHECK(describe(port.error())
+            .starts_with("invalid_argument: publish_master: expected a system "
+                         "whose configuration "
+                         "use_network has prepared"));
+  auto found = remote_master<block, block>(system, "127.0.0.1", 1);
+  REQUIRE_FALSE(found);
+  CHECK(code_of(found.error()) == errc::invalid_argument);
+  CHECK(text_of(found.error()).starts_with("remote_master: expected a system"));
+}
+
 TEST_CASE_FIXTURE(two_nodes, "a directory names twenty masters at most, and of "
                              "a name what fits into a text") {
   const std::string long_name(100, 'a');

@@ -274,18 +274,50 @@ TEST_CASE_FIXTURE(layer_fixture, "online counters that cannot count the batch "
   };
   CHECK(try_counter("num_batches_tracked", limit)
         == std::pair{errc::malformed_message,
-                     std::string{"replica 0 sent 9223372036854775807 batches "
-                                 "tracked"}});
+                     std::string{"layer stream: forward: 9223372036854775807 "
+                                 "batches tracked"}});
   CHECK(try_counter("num_batches_tracked", limit - 1).first == errc::none);
   CHECK(try_counter("num_batches_tracked", -1).first
         == errc::malformed_message);
   CHECK(try_counter("num_elements_tracked", limit - 7)
         == std::pair{errc::malformed_message,
-                     std::string{"replica 0 sent 9223372036854775800 elements "
-                                 "tracked before 8 more"}});
+                     std::string{"layer stream: forward: 9223372036854775800 "
+                                 "elements tracked before 8 more"}});
   CHECK(try_counter("num_elements_tracked", limit - 8).first == errc::none);
   CHECK(try_counter("num_elements_tracked", -1).first
         == errc::malformed_message);
+}
+
+TEST_CASE_FIXTURE(layer_fixture, "batches that a lone slave is asked for "
+                                 "together are all learned, or none") {
+  auto limit = std::numeric_limits<std::int64_t>::max();
+  std::mt19937 random{4};
+  auto x = std::make_shared<tensor>(make_part(online_options(), 2, random));
+  shared_tensor part{x->view(), x};
+  auto options = online_options();
+  for (bool online : {true, false}) {
+    options.online = online;
+    batch_norm_stage stage{system, options};
+    for (const auto& array : stage.replica().state())
+      if (array.name == "num_batches_tracked")
+        std::get<std::span<std::int64_t>>(array.values)[0] = limit - 1;
+    callback_context context{"", 1};
+    stage.on_data_parallel_replicate(context, 0);
+    caf::scoped_actor self{system};
+    detail::request(self, stage.slave(), forward_atom_v,
+                    shared_tensors{{part, part}})
+        .receive([](const shared_tensors&,
+                    std::uint64_t) { FAIL_CHECK("was answered"); },
+                 [](const caf::error& reason) {
+                   CHECK(describe(reason)
+                         == "malformed_message: layer stream: forward: "
+                            "9223372036854775807 batches tracked");
+                 });
+    stage.on_data_parallel_release();
+    auto state = stage.replica().state();
+    CHECK(stage.replica().num_batches_tracked() == limit - 1);
+    CHECK(read(state, "running_mean") == std::vector<double>(3));
+  }
 }
 
 TEST_CASE("a tape that is used again tells of its last pass alone") {

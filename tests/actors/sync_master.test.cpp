@@ -170,6 +170,32 @@ TEST_CASE_FIXTURE(system_fixture,
 }
 
 TEST_CASE_FIXTURE(system_fixture,
+                  "a reduction for less than no participants, or for others "
+                  "than the options, is refused before anything is spawned") {
+  auto text_of_spawn = [this](std::int64_t options, std::int64_t reduction) {
+    try {
+      std::ignore = spawn_sync_master<double, double>(
+          system, {.layer = "bn7", .participants = options},
+          sync_reduction<double, double>{
+              [](auto parts) { return parts[0].message; },
+              [](double total) { return total; }, reduction});
+    } catch (const error& x) {
+      CHECK(x.code() == errc::invalid_argument);
+      return std::string{x.what()};
+    }
+    return std::string{};
+  };
+  std::string begin = "spawn_sync_master of layer bn7: participants of the "
+                      "reduction: expected ";
+  CHECK(text_of_spawn(0, -2)
+        == begin + "1 or more, or 0 for any number, got -2");
+  CHECK(text_of_spawn(2, 3) == begin + "the 2 of the options, or 0, got 3");
+  for (auto [options, reduction] :
+       {std::pair{0, 3}, std::pair{3, 0}, std::pair{3, 3}})
+    CHECK(text_of_spawn(options, reduction).empty());
+}
+
+TEST_CASE_FIXTURE(system_fixture,
                   "a thread that registers with no master is told so") {
   sync_master_actor<double, double> none;
   auto pipe = register_slave_thread<double, double>(system, none, 1);

@@ -53,6 +53,15 @@ TEST_CASE("a tensor has the layout asked for, without gaps, aligned to 64 "
   CHECK(pool.take(layout_of(0)).view().size() == 0);
 }
 
+TEST_CASE("memory that no stream has asked for is the host's, wherever the "
+          "layout says that its tensor is") {
+  tensor_pool pool;
+  auto layout = layout_of(3);
+  layout.where = {device_type::cuda, 0};
+  CHECK(pool.take(layout).view().where() == device{});
+  CHECK(tensor_memory{layout}.view().where() == device{});
+}
+
 TEST_CASE("memory is used again when the last who shares it has let go, and "
           "not before") {
   tensor_pool pool;

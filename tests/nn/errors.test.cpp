@@ -3,6 +3,7 @@
 #include "tests/nn/support.hpp"
 
 #include "syncnorm/config.hpp"
+#include "syncnorm/nn/convert_model.hpp"
 #include "syncnorm/nn/data_parallel_with_callback.hpp"
 #include "syncnorm/nn/module_traits.hpp"
 
@@ -403,6 +404,16 @@ TEST_CASE("pointers to one's own modules and module holders are walked as "
   release_replicas(holders);
   CHECK_FALSE(copies[0]->norm->is_attached());
   CHECK_FALSE(holders[0]->is_attached());
+}
+
+TEST_CASE("holders without a module are refused as null") {
+  actors env;
+  torch::nn::Sequential none{nullptr};
+  CHECK(code_of([&] { (void) convert_model(none); }) == errc::invalid_argument);
+  CHECK(code_of([&] {
+          DataParallelWithCallback{env.system, none};
+        })
+        == errc::invalid_argument);
 }
 
 TEST_CASE("desynchronize releases copies of any static type, and none of them "

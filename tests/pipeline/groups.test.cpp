@@ -68,6 +68,7 @@ public:
            const syncnorm::double_array&) {},
         [](syncnorm::get_metrics_atom) { return syncnorm::sync_metrics{}; },
         [](syncnorm::give_up_atom, const std::string&) {},
+        [](syncnorm::zero_gradients_atom) {},
     };
   }
 

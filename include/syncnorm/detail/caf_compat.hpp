@@ -3,6 +3,7 @@
 // One spelling for CAF 0.17.6 and 1.x. The files included here are the only
 // ones that know CAF's versions.
 
+#include "syncnorm/detail/caf/answer_any.hpp"
 #include "syncnorm/detail/caf/configure.hpp"
 #include "syncnorm/detail/caf/error.hpp"
 #include "syncnorm/detail/caf/inspect.hpp"

@@ -69,7 +69,8 @@ template <class Holder, class Contained = typename Holder::ContainedType>
 requires std::is_base_of_v<torch::nn::ModuleHolder<Contained>, Holder> Holder
 convert_model(const Holder& model, const ConvertOptions& options = {}) {
   // The module stays the same object.
-  std::ignore = convert_model(model.ptr(), options);
+  auto module = model.is_empty() ? nullptr : model.ptr();
+  std::ignore = convert_model(module, options);
   return model;
 }
 

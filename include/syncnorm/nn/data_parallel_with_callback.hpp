@@ -9,6 +9,7 @@
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -66,8 +67,6 @@ struct DataParallelWithCallbackOptions {
 ///
 /// It has no `clone()`: clone `module()` and make another one around that.
 ///
-/// It has no `clone()`: clone `module()` and make another one around that.
-///
 /// Errors: what a copy throws first is what the caller gets. The other copies
 /// stop at their next synchronized layer. The object works again afterwards.
 class DataParallelWithCallbackImpl : public torch::nn::Module,
@@ -100,8 +99,9 @@ public:
       caf::actor_system& system,
       const torch::nn::ModuleHolder<ModuleType>& module,
       DataParallelWithCallbackOptions options = {})
-      : DataParallelWithCallbackImpl{system, module.ptr(), std::move(options)} {
-  }
+      : DataParallelWithCallbackImpl{system,
+                                     module.is_empty() ? nullptr : module.ptr(),
+                                     std::move(options)} {}
 
   /// @param forward runs a copy of the module.
   DataParallelWithCallbackImpl(caf::actor_system& system,

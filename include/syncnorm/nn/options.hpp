@@ -47,11 +47,11 @@ struct SynchronizedBatchNormOptions {
   TORCH_ARG(optional_momentum, momentum) = 0.1;
 
   /// Whether there are a weight and a bias. Changing it after construction has
-  /// no effect.
+  /// no effect on calls, but `clone` fails then, as of libtorch's layers.
   TORCH_ARG(bool, affine) = true;
 
   /// Whether there are running statistics; without them, evaluation also uses
-  /// the batch's own. Changing it after construction has no effect.
+  /// the batch's own. Changing it after construction is as with `affine`.
   TORCH_ARG(bool, track_running_stats) = true;
 };
 

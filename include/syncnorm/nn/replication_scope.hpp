@@ -52,7 +52,8 @@ public:
   /// @param distant what `lead_copies` and `follow_copies` know of the copies
   ///                that are not here; leave it out.
   /// @throws error `invalid_argument` for a deadline of zero or less or a
-  ///         negative group size.
+  ///         negative group size; one above `max_deadline` is refused when the
+  ///         first layer is replicated.
   explicit replication_scope(
       caf::actor_system& system, SynchronizeOptions options = {},
       graph_kind graph = graph_kind::own,

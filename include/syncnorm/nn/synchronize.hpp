@@ -13,7 +13,8 @@
 namespace syncnorm::nn {
 
 /// Makes the synchronized layers of `copies` work as one: for replicas that own
-/// their graph and their thread, such as a trainer's replica actors.
+/// their graph and their thread, such as a trainer's replica actors. libtorch's
+/// own batch norms stay as they are: `convert_model` first.
 ///
 /// From then on a forward call in training waits until every copy has made it,
 /// and so does the backward pass of each layer: every copy must run on a thread
@@ -52,9 +53,9 @@ namespace syncnorm::nn {
 /// ever.
 ///
 /// Keep a copy, and do not release it, until its backward passes are done: one
-/// that comes later is refused as `stale`. What else lives of a graph, an
-/// output or what libtorch keeps on a thread whose backward call has thrown,
-/// keeps nothing of this.
+/// that comes later is refused as `stale`. An output, or another part of a
+/// graph, keeps no copy alive; libtorch itself keeps parts of one on a thread
+/// whose backward call has thrown.
 ///
 /// @param system spawns the masters, one a layer; must outlive the copies, or
 ///               at least their release, else its destructor waits for ever.

@@ -20,15 +20,17 @@ namespace syncnorm::nn {
 ///          With one copy their handles are null.
 /// @throws error `invalid_argument` if `copy` is null, `copies` is less than 1
 ///         or `options` are wrong.
-layer_masters lead_copies(caf::actor_system& system,
-                          const std::shared_ptr<torch::nn::Module>& copy,
-                          std::int64_t copies, SynchronizeOptions options = {});
+[[nodiscard]] layer_masters
+lead_copies(caf::actor_system& system,
+            const std::shared_ptr<torch::nn::Module>& copy, std::int64_t copies,
+            SynchronizeOptions options = {});
 
 /// Makes `copy` one of those that `lead_copies` has been called for, in this
 /// process or in another. Returns when every layer has registered. After a
 /// pass, or a failure, the first call begins a new generation, in which all
 /// others have to follow again.
-/// @param copy_id 1 or more, below the number of copies.
+/// @param copy_id 1 or more, another one for each; a round of more or fewer
+///                copies than were announced fails.
 /// @throws error `invalid_argument` if `copy` is null or has a layer of which
 ///         there is no master, or `copy_id` is less than 1; and as the masters
 ///         answer: `duplicate_identifier`, `invalid_identifier`,

@@ -2,6 +2,7 @@
 
 #include "syncnorm/nn/detail/known_counter.hpp"
 #include "syncnorm/nn/detail/participant.hpp"
+#include "syncnorm/nn/module_traits.hpp"
 #include "syncnorm/nn/options.hpp"
 #include "syncnorm/replicate.hpp"
 

@@ -33,11 +33,13 @@ double first_value(Response response) {
 
 void caf_main(caf::actor_system& system) {
   // begin: stages
+  // begin: copies
   batch_norm_options options{.name = "features", .channels = 3};
   std::vector<std::unique_ptr<batch_norm_stage>> stages;
   for (int copy = 0; copy < 2; ++copy)
     stages.push_back(std::make_unique<batch_norm_stage>(system, options));
   execute_replication_callbacks(stages);
+  // end: copies
 
   // Memory of your own, which the tensor keeps: 4 records of 3 features.
   auto memory = std::make_shared<std::vector<float>>(
@@ -48,10 +50,12 @@ void caf_main(caf::actor_system& system) {
   // All copies are asked before an answer is waited for: each waits for the
   // others.
   caf::scoped_actor self{system};
+  // begin: ask
   auto upper = self->request(stages[0]->slave(), caf::infinite, forward_atom_v,
                              batch.samples(0, 2));
   auto lower = self->request(stages[1]->slave(), caf::infinite, forward_atom_v,
                              batch.samples(2, 2));
+  // end: ask
   auto first = first_value(std::move(upper)); // (1 - 4) / sqrt(5)
   auto third = first_value(std::move(lower)); // (5 - 4) / sqrt(5)
 

@@ -12,8 +12,6 @@
 
 using namespace syncnorm;
 
-using owner_type = sync_master<double, double>;
-
 std::vector<identified<double>> sum(std::span<identified<double>> messages) {
   double total = 0;
   for (const auto& x : messages)
@@ -25,6 +23,8 @@ std::vector<identified<double>> sum(std::span<identified<double>> messages) {
 }
 
 // begin: slave
+using owner_type = sync_master<double, double>;
+
 // Returns what the last of two rounds gave, or why one failed.
 std::string take_part(owner_type& master, std::int64_t identifier,
                       bool is_well) {

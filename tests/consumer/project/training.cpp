@@ -18,13 +18,6 @@ using namespace syncnorm;
 
 namespace {
 
-using stage_list = std::vector<std::unique_ptr<batch_norm_stage>>;
-
-void fail(const caf::error& reason) {
-  std::cerr << describe(reason) << '\n';
-  std::exit(EXIT_FAILURE);
-}
-
 void require(bool good) {
   if (!good)
     std::exit(EXIT_FAILURE);
@@ -42,6 +35,13 @@ double value(const shared_tensor& x, int i) {
 }
 
 // begin: backward
+using stage_list = std::vector<std::unique_ptr<batch_norm_stage>>;
+
+void fail(const caf::error& reason) {
+  std::cerr << describe(reason) << '\n';
+  std::exit(EXIT_FAILURE);
+}
+
 struct pass {
   shared_tensor y;
   std::uint64_t ticket = 0;
@@ -104,6 +104,12 @@ void write_state(caf::scoped_actor& self, const batch_norm_stage& to,
       .receive([] {}, fail);
 }
 
+void zero_gradients(caf::scoped_actor& self, const stage_list& stages) {
+  for (const auto& stage : stages)
+    self->request(stage->slave(), caf::infinite, zero_gradients_atom_v)
+        .receive([] {}, fail);
+}
+
 void evaluate(caf::scoped_actor& self, const stage_list& stages) {
   for (const auto& stage : stages)
     self->request(stage->slave(), caf::infinite, train_atom_v, false)
@@ -118,6 +124,7 @@ void step(caf::scoped_actor& self, const stage_list& stages, double rate) {
     gradient += read_state(self, *stage, "weight.grad")[0];
   for (const auto& stage : stages)
     write_state(self, *stage, "weight", {1 - rate * gradient});
+  zero_gradients(self, stages);
 }
 
 bool near(double a, double b) {
@@ -149,6 +156,7 @@ void caf_main(caf::actor_system& system) {
   step(self, stages, 0.5);
   auto weight = 1 + 0.5 * 3 / std::sqrt(5);
   require(near(read_state(self, *stages[1], "weight")[0], weight));
+  require(read_state(self, *stages[0], "bias.grad")[0] == 0);
   evaluate(self, stages);
   // The running statistics: 0.9 of mean 0 and variance 1, 0.1 of the batch's.
   require(near(read_state(self, *stages[1], "running_mean")[0], 0.4));
