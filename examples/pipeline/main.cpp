@@ -33,7 +33,16 @@ using namespace pipeline;
 
 stop_signal* stopped_by_ctrl_c = nullptr;
 
+/// Also in a handler.
+void handle_stop(void (*handler)(int)) {
+  struct sigaction action {};
+  action.sa_handler = handler;
+  sigaction(SIGINT, &action, nullptr);
+  sigaction(SIGTERM, &action, nullptr);
+}
+
 extern "C" void stop_stream(int) {
+  handle_stop(SIG_DFL);
   stopped_by_ctrl_c->raise(stop_signal::reason::asked);
 }
 
@@ -43,26 +52,17 @@ class ctrl_c {
 public:
   ctrl_c() {
     stopped_by_ctrl_c = stop.get();
-    handle(stop_stream);
+    handle_stop(stop_stream);
   }
 
   ctrl_c(const ctrl_c&) = delete;
   ctrl_c& operator=(const ctrl_c&) = delete;
 
   ~ctrl_c() {
-    handle(SIG_DFL);
+    handle_stop(SIG_DFL);
   }
 
   std::shared_ptr<stop_signal> stop = std::make_shared<stop_signal>();
-
-private:
-  static void handle(void (*handler)(int)) {
-    struct sigaction action {};
-    action.sa_handler = handler;
-    action.sa_flags = static_cast<int>(SA_RESETHAND);
-    sigaction(SIGINT, &action, nullptr);
-    sigaction(SIGTERM, &action, nullptr);
-  }
 };
 
 score_output open_output(const std::string& file) {

@@ -119,7 +119,7 @@ using source_actor = syncnorm::compat::typed_actor<
 
 /// Starts slave actors, and starts them anew when one has died.
 using supervisor_actor = syncnorm::compat::typed_actor<
-    /// From anybody: the slave actors of now.
+    /// From anybody, until the slaves are dismissed: those of now.
     caf::result<crew>(crew_atom),
 
     /// From the normalizer, when no request to a slave is open. Answered with
@@ -127,7 +127,7 @@ using supervisor_actor = syncnorm::compat::typed_actor<
     /// answered.
     caf::result<crew>(recover_atom),
 
-    /// From the normalizer, when the stream has ended without failure: end the
+    /// From the sink, when the stream has ended without failure: end the
     /// slaves, save the state. Answered with why that failed, empty if it did
     /// not.
     caf::result<std::string>(dismiss_atom)>;

@@ -3,6 +3,8 @@
 #include <syncnorm/compat.hpp>
 #include <syncnorm/errors.hpp>
 
+#include <cstdint>
+#include <string>
 #include <utility>
 
 namespace pipeline {
@@ -17,8 +19,18 @@ constexpr int max_attempts = 3;
 /// wrong with a batch stays wrong.
 bool worth_another_try(const caf::error& reason) {
   auto code = syncnorm::code_of(reason);
-  return !code || *code == errc::participant_down || *code == errc::master_down
+  return *code == errc::participant_down || *code == errc::master_down
          || *code == errc::stale || *code == errc::deadline_exceeded;
+}
+
+/// CAF's own errors do not say whose they are.
+caf::error with_name(std::int64_t slave, const caf::error& reason) {
+  if (syncnorm::code_of(reason))
+    return reason;
+  return syncnorm::make_error(errc::participant_down,
+                              "slave " + std::to_string(slave)
+                                  + " does not answer: "
+                                  + syncnorm::describe(reason));
 }
 
 } // namespace
@@ -131,10 +143,10 @@ void normalizer::ask(const group_ptr& some, std::size_t slave) {
                                           ticket + i);
             gather(*some, slave, ys);
           },
-          [this](const caf::error& reason) {
+          [this, r](const caf::error& reason) {
             --open_;
             if (!broken_)
-              broken_ = reason;
+              broken_ = with_name(r, reason);
             settle();
           });
 }
@@ -201,17 +213,7 @@ void normalizer::end_if_empty() {
   end.records_lost += lost_;
   if (!failure_.empty())
     end.fail(failure_);
-  if (!end.failure.empty())
-    return syncnorm::compat::send(this, next_, end_atom_v, end);
-  auto pass_on = [this, end](const std::string& problem) mutable {
-    if (!problem.empty())
-      end.fail(problem);
-    syncnorm::compat::send(this, next_, end_atom_v, end);
-  };
-  syncnorm::compat::request(this, supervisor_, dismiss_atom_v)
-      .then(pass_on, [pass_on](const caf::error& x) mutable {
-        pass_on(syncnorm::describe(x));
-      });
+  syncnorm::compat::send(this, next_, end_atom_v, end);
 }
 
 } // namespace pipeline

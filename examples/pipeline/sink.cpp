@@ -1,5 +1,8 @@
 #include "sink.hpp"
 
+#include <syncnorm/compat.hpp>
+#include <syncnorm/errors.hpp>
+
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -7,16 +10,19 @@
 namespace pipeline {
 
 sink::sink(caf::actor_config& config, source_actor source,
-           std::shared_ptr<stop_signal> stop, score_output out,
+           supervisor_actor supervisor, std::shared_ptr<stop_signal> stop,
+           score_output out,
            std::shared_ptr<syncnorm::future_writer<shared_totals>> done)
     : sink_actor::base{config},
       source_{std::move(source)},
+      supervisor_{std::move(supervisor)},
       stop_{std::move(stop)},
       out_{std::move(out)},
       done_{std::move(done)} {}
 
 void sink::on_exit() {
   source_ = nullptr;
+  supervisor_ = nullptr;
   if (!done_)
     return;
   // The end has not come.
@@ -70,6 +76,19 @@ void sink::finish(totals x) {
     x.fail(failure_);
   x.records_out = records_;
   x.records_lost += lost_;
+  if (!x.failure.empty())
+    return report(std::move(x));
+  auto end = [this, x](const std::string& problem) mutable {
+    x.fail(problem);
+    report(std::move(x));
+  };
+  syncnorm::compat::request(this, supervisor_, dismiss_atom_v)
+      .then(end, [end](const caf::error& reason) mutable {
+        end(syncnorm::describe(reason));
+      });
+}
+
+void sink::report(totals x) {
   std::exchange(done_, nullptr)
       ->put(std::make_shared<const totals>(std::move(x)));
 }

@@ -23,8 +23,8 @@ struct score_output {
 };
 
 /// Writes the scores, a line a record: its number, from 0, and its score. Only
-/// a batch that is written whole, up to the system, counts as scored. Spawn it
-/// detached: writing blocks its thread.
+/// a batch that is written whole, up to the system, counts as scored. When all
+/// are, the slaves are dismissed. Spawn it detached: writing blocks its thread.
 class sink : public sink_actor::base {
 public:
   /// @param stop raised when nothing can be written any more.
@@ -32,7 +32,8 @@ public:
   /// @param done told what became of the stream, or, if a stage has died, what
   ///             the sink has seen of it.
   sink(caf::actor_config& config, source_actor source,
-       std::shared_ptr<stop_signal> stop, score_output out,
+       supervisor_actor supervisor, std::shared_ptr<stop_signal> stop,
+       score_output out,
        std::shared_ptr<syncnorm::future_writer<shared_totals>> done);
 
   void on_exit() override;
@@ -42,9 +43,11 @@ private:
   void write(std::uint64_t number, const syncnorm::double_array& scores);
   void write_lines(const syncnorm::double_array& scores);
   void finish(totals x);
+  void report(totals x);
   void fail(const std::string& why);
 
   source_actor source_;
+  supervisor_actor supervisor_;
   std::shared_ptr<stop_signal> stop_;
   score_output out_;
   std::shared_ptr<syncnorm::future_writer<shared_totals>> done_;

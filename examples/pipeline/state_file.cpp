@@ -3,6 +3,7 @@
 #include "printable.hpp"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -94,7 +95,15 @@ std::string to_text(syncnorm::batch_norm_replica& replica) {
   return out.str();
 }
 
+/// What is renamed to a device would take its place.
+void expect_regular(const std::string& file) {
+  std::error_code problem;
+  if (fs::exists(file, problem) && !fs::is_regular_file(file, problem))
+    fail(file, "expected a file, found something else");
+}
+
 saved_arrays parse(const std::string& file) {
+  expect_regular(file);
   std::ifstream in{file};
   if (!in)
     fail(file, std::string{"cannot be opened: "} + std::strerror(errno));
@@ -111,6 +120,8 @@ saved_arrays parse(const std::string& file) {
     std::string name, word;
     std::size_t size = 0;
     words >> name >> size;
+    if (name.empty() || result.contains(name))
+      fail(file, "damaged: expected an array, got \"" + printable(line) + "\"");
     auto& array = result[name];
     while (words >> word)
       array.push_back(word);
@@ -141,16 +152,34 @@ void for_each_array(const std::string& file, const saved_arrays& saved,
 }
 
 /// Of a feature that held a NaN or an infinity, which --nan=pass lets through,
-/// neither statistic is finite ever after; no record makes only one so.
-void expect_both_finite(const std::string& file, const saved_numbers& saved,
-                        const std::string& name, const std::string& other) {
-  const auto& values = saved.at(name);
-  const auto& others = saved.at(other);
-  for (std::size_t i = 0; i < values.size(); ++i)
-    if (!std::isfinite(values[i]) && std::isfinite(others[i]))
-      fail(file, name + ": expected a finite number in place "
-                     + std::to_string(i + 1) + ", where " + other
-                     + " has one, got " + std::to_string(values[i]));
+/// neither statistic is finite ever after; of one whose squares were too large
+/// for float32, M2 is not.
+void expect_finite_means(const std::string& file, const saved_numbers& saved) {
+  const auto& means = saved.at("running_mean");
+  const auto& m2 = saved.at("running_m2");
+  for (std::size_t i = 0; i < means.size(); ++i)
+    if (!std::isfinite(means[i]) && std::isfinite(m2[i]))
+      fail(file, "running_mean: expected a finite number in place "
+                     + std::to_string(i + 1)
+                     + ", where running_m2 has one, got "
+                     + std::to_string(means[i]));
+}
+
+std::string whole_text(double x) {
+  char buffer[40];
+  std::snprintf(buffer, sizeof(buffer), "%.0f", x);
+  return buffer;
+}
+
+/// Each batch had a record or more.
+void expect_batches_of_records(const std::string& file,
+                               const saved_numbers& saved) {
+  auto batches = saved.at("num_batches_tracked")[0];
+  auto records = saved.at("num_elements_tracked")[0];
+  if (batches > records || (batches == 0) != (records == 0))
+    fail(file, std::string{"num_batches_tracked: expected "}
+                   + (records == 0 ? "0" : "1") + " to " + whole_text(records)
+                   + ", the number of elements, got " + whole_text(batches));
 }
 
 /// What nothing was learned from is as it was in the beginning.
@@ -166,51 +195,75 @@ void expect_something_seen(const std::string& file, const saved_numbers& saved,
 /// Refuses what the program cannot have written.
 void expect_online_statistics(const std::string& file,
                               const saved_numbers& saved) {
-  expect_both_finite(file, saved, "running_mean", "running_m2");
-  expect_both_finite(file, saved, "running_m2", "running_mean");
+  expect_finite_means(file, saved);
   expect_something_seen(file, saved, "running_mean");
   expect_something_seen(file, saved, "running_m2");
+  expect_batches_of_records(file, saved);
 }
 
-/// Makes and removes a file beside another one, of a name that nobody has.
-/// Returns 0, or why that cannot be.
-int try_beside(const std::string& file) {
-  auto name = file + ".XXXXXX";
-  int made = ::mkostemp(name.data(), O_CLOEXEC);
-  if (made < 0)
-    return errno;
-  ::close(made);
-  ::unlink(name.c_str());
-  return 0;
-}
-
-/// Returns 0, or why what is there cannot be overwritten. Leaves it as it is.
-int try_overwriting(const std::string& file) {
-  int found = ::open(file.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
-  if (found < 0)
-    return errno == ENOENT ? 0 : errno;
-  ::close(found);
-  return 0;
-}
-
-int write_and_flush(const std::string& file, std::string_view text) {
-  int out =
-      ::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (out < 0)
-    return errno;
-  int code = 0;
-  while (code == 0 && !text.empty()) {
-    auto n = ::write(out, text.data(), text.size());
-    if (n >= 0)
-      text.remove_prefix(static_cast<std::size_t>(n));
-    else if (errno != EINTR)
-      code = errno;
+/// A file beside another one, of a name that nobody had. It goes with the
+/// object, unless it has become that file.
+class file_beside {
+public:
+  explicit file_beside(const std::string& file) : file_{file} {
+    constexpr int most = 1000;
+    for (int i = 0; i < most && number_ < 0 && (i == 0 || errno == EEXIST);
+         ++i) {
+      name_ = file + '.' + std::to_string(::getpid()) + '.' + std::to_string(i);
+      number_ =
+          ::open(name_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    }
+    code_ = number_ < 0 ? errno : 0;
   }
-  if (code == 0 && ::fsync(out) != 0)
-    code = errno;
-  ::close(out);
-  return code;
-}
+
+  file_beside(const file_beside&) = delete;
+  file_beside& operator=(const file_beside&) = delete;
+
+  ~file_beside() {
+    if (number_ < 0)
+      return;
+    ::close(number_);
+    if (!is_moved_)
+      ::unlink(name_.c_str());
+  }
+
+  /// 0, or why it could not be made or written.
+  [[nodiscard]] int code() const noexcept {
+    return code_;
+  }
+
+  /// Writes `text`, up to the disk, and takes the place of the other file, with
+  /// its permissions.
+  void replace_by(std::string_view text) {
+    keep_permissions();
+    while (code_ == 0 && !text.empty()) {
+      auto n = ::write(number_, text.data(), text.size());
+      if (n >= 0)
+        text.remove_prefix(static_cast<std::size_t>(n));
+      else if (errno != EINTR)
+        code_ = errno;
+    }
+    if (code_ == 0 && ::fsync(number_) != 0)
+      code_ = errno;
+    if (code_ == 0 && std::rename(name_.c_str(), file_.c_str()) != 0)
+      code_ = errno;
+    is_moved_ = code_ == 0;
+  }
+
+private:
+  void keep_permissions() {
+    struct stat there {};
+    if (code_ == 0 && ::stat(file_.c_str(), &there) == 0
+        && ::fchmod(number_, there.st_mode & 0777) != 0)
+      code_ = errno;
+  }
+
+  std::string file_;
+  std::string name_;
+  int number_ = -1;
+  int code_ = 0;
+  bool is_moved_ = false;
+};
 
 } // namespace
 
@@ -227,29 +280,19 @@ std::string behind_links(const std::string& file) {
   return result.string();
 }
 
-std::string temporary_of(const std::string& file) {
-  return behind_links(file) + ".tmp";
-}
-
 void expect_writable(const std::string& file) {
-  auto code = try_beside(behind_links(file));
-  if (code == 0)
-    code = try_overwriting(temporary_of(file));
-  if (code != 0)
+  expect_regular(file);
+  if (auto code = file_beside{behind_links(file)}.code(); code != 0)
     fail(file, std::string{"cannot be written: "} + std::strerror(code));
 }
 
 void save_state(const std::string& file,
                 syncnorm::batch_norm_replica& replica) {
-  auto target = behind_links(file);
-  auto temporary = temporary_of(file);
-  auto code = write_and_flush(temporary, to_text(replica));
-  if (code == 0 && std::rename(temporary.c_str(), target.c_str()) != 0)
-    code = errno;
-  if (code == 0)
-    return;
-  ::unlink(temporary.c_str());
-  fail(file, std::string{"cannot be written: "} + std::strerror(code));
+  expect_regular(file);
+  file_beside out{behind_links(file)};
+  out.replace_by(to_text(replica));
+  if (out.code() != 0)
+    fail(file, std::string{"cannot be written: "} + std::strerror(out.code()));
 }
 
 void load_state(const std::string& file,
@@ -269,6 +312,9 @@ void load_state(const std::string& file,
                      numbers[name].push_back(
                          static_cast<double>(from_word<T>(file, name, word)));
                  });
+  for (const auto& [name, words] : saved)
+    if (!numbers.contains(name))
+      fail(file, printable(name) + ": expected an array of this mode's");
   // The others allow everything: a batch of one record makes no variance, and
   // that of finite records may be more than float32 holds.
   if (replica.options().online)

@@ -14,15 +14,12 @@ namespace pipeline {
 /// @throws std::runtime_error for links that lead to no end.
 std::string behind_links(const std::string& file);
 
-/// Where `save_state` writes before it renames: beside the file, or beside what
-/// it is a link to.
-std::string temporary_of(const std::string& file);
-
-/// Leaves alone what is there, which another process may be writing.
+/// Leaves alone what is there.
 /// @throws std::runtime_error if `save_state` could not write the file.
 void expect_writable(const std::string& file);
 
-/// Writes the file whole or not at all.
+/// Writes the file whole or not at all, beside it first, under a name that
+/// nobody else has.
 /// @throws std::runtime_error if it cannot be written; what was there before
 ///         stays.
 void save_state(const std::string& file, syncnorm::batch_norm_replica& replica);

@@ -16,11 +16,11 @@ totals run_stream(caf::actor_system& system,
   auto stop = reader->stop();
   // begin: spawn
   auto first = system.spawn<source, caf::detached>(reader, options);
-  auto last = system.spawn<sink, caf::detached>(first, stop, std::move(scores),
-                                                std::move(writer));
-  auto behind = system.spawn<score>(last);
   auto keeper =
       system.spawn<supervisor, caf::detached>(std::move(owned), state_file);
+  auto last = system.spawn<sink, caf::detached>(
+      first, keeper, stop, std::move(scores), std::move(writer));
+  auto behind = system.spawn<score>(last);
   auto scatter = system.spawn<normalizer>(keeper, first, stop, behind);
   syncnorm::compat::anon_send(first, start_atom_v,
                               caf::actor_cast<caf::actor>(scatter));

@@ -107,7 +107,7 @@ public:
         [this](batch_atom, const batch& x) { take(x); },
         [this](end_atom, const totals& x) {
           result_->end = x;
-          done_->put(result_);
+          finish();
         },
     };
   }
@@ -128,6 +128,16 @@ private:
       kill_next();
     if (held_ >= options_.hold)
       give_credit();
+  }
+
+  void finish() {
+    if (!result_->end.failure.empty())
+      return done_->put(result_);
+    syncnorm::detail::request(this, supervisor_, dismiss_atom_v)
+        .then([this](const std::string& problem) {
+          result_->end.fail(problem);
+          done_->put(result_);
+        });
   }
 
   /// There is no credit until that is done: the stream must not end before.
