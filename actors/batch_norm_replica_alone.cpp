@@ -1,7 +1,5 @@
 // The passes of a replica that is the only one, or that needs no other.
 
-#include "round_arguments.hpp"
-
 #include "syncnorm/batch_norm.hpp"
 #include "syncnorm/batch_norm_master.hpp"
 #include "syncnorm/batch_norm_replica.hpp"

@@ -19,7 +19,7 @@ constexpr int max_attempts = 3;
 /// wrong with a batch stays wrong.
 bool worth_another_try(const caf::error& reason) {
   auto code = syncnorm::code_of(reason);
-  return *code == errc::participant_down || *code == errc::master_down
+  return !code || *code == errc::participant_down || *code == errc::master_down
          || *code == errc::stale || *code == errc::deadline_exceeded;
 }
 

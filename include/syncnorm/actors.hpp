@@ -102,10 +102,11 @@ using batch_norm_slave_actor = detail::typed_actor<
     /// evaluation and in online standardization. To go backward through fixed
     /// statistics, make the layer `frozen` and leave it in training. A copy on
     /// a CUDA device takes x from there or from host memory, and answers where
-    /// x was. Errors: shape_mismatch, dtype_mismatch, device_mismatch, for
-    /// which the other copies, if they take part, get participant_failed. Of
-    /// the round, if it is one, as run_slave_atom; master_down if the master's
-    /// copy was released.
+    /// x was.
+    /// Errors: shape_mismatch, dtype_mismatch, device_mismatch, for which the
+    /// other copies, if they take part, get participant_failed. Of the round,
+    /// if it is one, as run_slave_atom; master_down if the master's copy was
+    /// released.
     caf::result<shared_tensor, std::uint64_t>(forward_atom, shared_tensor),
 
     /// From whoever feeds the layer: several batches together, each with

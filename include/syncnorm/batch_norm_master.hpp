@@ -21,6 +21,8 @@ using batch_norm_master_actor =
 /// the messages, answers all participants the same reply, and knows nothing
 /// from one round to the next: parameters and running statistics come with the
 /// owner's message and go back with the reply.
+/// @param options a policy that is left open is to fail the round, whatever is
+///                configured.
 /// @param participants how many take part in each round, the owner included; a
 ///                     round of fewer fails, unless `options.policy` is to go
 ///                     on with the survivors.

@@ -33,7 +33,8 @@ public:
   ///                forward and backward.
   /// @param copies how many participants there will be, this one included.
   /// @throws error `invalid_argument` for options that `sync_options::validate`
-  ///         refuses, or less than one copy.
+  ///         refuses, less than one copy, or `options.participants` of another
+  ///         number.
   batch_norm_participant(caf::actor_system& system, sync_options options,
                          std::int64_t copies);
 

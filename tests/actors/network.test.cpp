@@ -351,8 +351,10 @@ TEST_CASE_FIXTURE(two_nodes, "a message of another node that has no sender is "
   check_owner_is_alone(*this, remote);
 }
 
+// CAF 1.x sends no such message, nor what comes behind it.
 TEST_CASE_FIXTURE(two_nodes, "a message of another node that wants to be "
-                             "answered as a thread of this one is dropped") {
+                             "answered as a thread of this one is dropped"
+                                 * doctest::skip(detail::caf_line != 0)) {
   auto remote = connect(other, publish());
   auto answer = std::make_shared<future_result<block>>();
   auto slot = [&] { return detail::make_reply_slot(answer); };

@@ -106,6 +106,22 @@ TEST_CASE("a NaN or an infinity stays in its channel") {
       }
 }
 
+TEST_CASE("finite values whose squares are too large make M2 infinite, not "
+          "NaN") {
+  auto where = backend_under_test().where();
+  for (auto format :
+       {memory_format::channels_first, memory_format::channels_last}) {
+    host_tensor x{{dtype::float32, {2, 3, 4096}, format, 3 * 4096, where}, 0};
+    x.fill_noise(1, 3, 1);
+    for (int n = 0; n < 2; ++n)
+      for (int s = 0; s < 4096; ++s)
+        x.set(n, 1, s, n == 0 && s == 0 ? 0 : 1e20);
+    auto found = run_moments(backend_under_test(), x, dtype::float32);
+    CHECK(found.m2[1] == double(INFINITY));
+    CHECK(std::isfinite(found.m2[0]));
+  }
+}
+
 TEST_CASE("normalize gives its formula for every dtype, layout and size") {
   std::mt19937 random;
   for_all_placements([&](const placement& where) {

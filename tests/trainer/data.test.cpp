@@ -181,15 +181,18 @@ TEST_CASE("a gzip file that was cut off or damaged is refused") {
   scratch_folder folder;
   gzip(digits / "t10k-images-idx3-ubyte", folder / "packed");
   auto text = read_text(folder / "packed");
+  // As zlib ends the name that its own text begins with.
+  auto images = folder / "a: b" / "images";
+  std::filesystem::create_directory(images.parent_path());
   auto load = [&](std::string content) {
-    write_bytes(folder / "images", {content.begin(), content.end()});
-    return message_of([&] {
-      (void) load_idx(folder / "images", digits / "t10k-labels-idx1-ubyte");
-    });
+    write_bytes(images, {content.begin(), content.end()});
+    return message_of(
+        [&] { (void) load_idx(images, digits / "t10k-labels-idx1-ubyte"); });
   };
   auto cut = load(text.substr(0, text.size() / 2));
   CHECK(contains(cut, "images: offset "));
   CHECK(contains(cut, "expected more data, found: "));
+  CHECK_FALSE(contains(cut, "found: b/images"));
   text[text.size() / 2] ^= 0x55;
   auto damaged = load(text);
   CHECK(contains(damaged, "images: offset "));

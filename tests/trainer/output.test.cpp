@@ -449,6 +449,24 @@ TEST_CASE("a chart that is a link stays one") {
   CHECK(std::filesystem::is_regular_file(folder / "real.svg"));
 }
 
+TEST_CASE("a chart that is a link to the metrics or the checkpoint is refused "
+          "before the first step") {
+  scratch_folder folder;
+  settings options;
+  options.checkpoint = folder.path().string();
+  options.metrics = folder / "m.csv";
+  for (const auto* target : {"m.csv", "checkpoint.pt"}) {
+    std::filesystem::create_symlink(target, folder / "m.svg");
+    CHECK(contains(message_of([&] {
+                     report{options, 0, 0};
+                   }),
+                   "expected another file than the metrics and the "
+                   "checkpoint"));
+    CHECK_FALSE(std::filesystem::exists(folder / target));
+    std::filesystem::remove(folder / "m.svg");
+  }
+}
+
 TEST_CASE("one run at a time writes to a file of metrics") {
   scratch_folder folder;
   auto path = folder / "m.csv";
@@ -458,7 +476,11 @@ TEST_CASE("one run at a time writes to a file of metrics") {
                    "m.csv: another run writes its metrics here"));
     first.add(step_row(2));
     CHECK(read_metrics(path).size() == 2);
+    // Also where the file itself is gone.
+    std::filesystem::remove(path);
+    CHECK(contains(report_to(path), "another run writes its metrics here"));
   }
+  CHECK_FALSE(std::filesystem::exists(folder / "m.csv.lock"));
   CHECK(report_to(path) == "nothing was thrown");
 }
 

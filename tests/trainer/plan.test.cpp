@@ -310,6 +310,14 @@ TEST_CASE("an IPv6 address of a launcher's variable may stand in brackets") {
           == "join [::1]:29400");
 }
 
+TEST_CASE("a launcher's variable that is empty is as if it were not there") {
+  CHECK(role_of({{"WORLD_SIZE", "2"},
+                 {"RANK", "1"},
+                 {"MASTER_ADDR", ""},
+                 {"MASTER_PORT", ""}})
+        == "join 127.0.0.1:29400");
+}
+
 TEST_CASE("who is started by a launcher does not say how many processes there "
           "are") {
   for (const std::string rank : {"0", "1"}) {

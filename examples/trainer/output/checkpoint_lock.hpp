@@ -1,8 +1,9 @@
 #pragma once
 
-#include "trainer/output/locked_file.hpp"
+#include "trainer/output/named_lock.hpp"
 
 #include <filesystem>
+#include <optional>
 #include <vector>
 
 namespace syncnorm::train {
@@ -21,8 +22,7 @@ public:
 
 private:
   std::vector<std::filesystem::path> made_;
-  std::filesystem::path path_;
-  locked_file file_;
+  std::optional<named_lock> lock_;
 };
 
 } // namespace syncnorm::train

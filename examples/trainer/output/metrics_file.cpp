@@ -5,9 +5,10 @@
 
 #include <fmt/format.h>
 
-#include <cerrno>
 #include <charconv>
 #include <fstream>
+#include <optional>
+#include <utility>
 
 namespace syncnorm::train {
 
@@ -56,10 +57,19 @@ void require_metrics(const std::filesystem::path& path) {
                               path.string())};
 }
 
-void require_lock(const std::filesystem::path& path, const locked_file& lock) {
-  if (lock.code() == EWOULDBLOCK)
-    throw failure{
-        fmt::format("{}: another run writes its metrics here", path.string())};
+/// A device or a pipe cannot be replaced, and a link that leads to nothing yet
+/// is to stay.
+bool is_replaced(const std::filesystem::path& path) {
+  return std::filesystem::is_regular_file(path)
+         || !std::filesystem::exists(std::filesystem::symlink_status(path));
+}
+
+std::optional<named_lock> lock_of(const std::filesystem::path& path) {
+  if (!is_replaced(path))
+    return std::nullopt;
+  return std::optional<named_lock>{
+      std::in_place, path.string() + ".lock",
+      fmt::format("{}: another run writes its metrics here", path.string())};
 }
 
 /// With what was written before, in one go: nothing is lost if the disk is
@@ -67,18 +77,14 @@ void require_lock(const std::filesystem::path& path, const locked_file& lock) {
 growing_file rewrite(const std::filesystem::path& path,
                      const std::vector<metrics_row>& rows) {
   require_metrics(path);
-  if (std::filesystem::is_regular_file(path))
-    require_lock(path, locked_file{path, std::chrono::milliseconds{0}});
   auto text = fmt::format("{}\n", metrics_header);
   for (const auto& row : rows)
     text += to_csv(row) + '\n';
-  // A device or a pipe cannot be replaced, and a link that leads to nothing yet
-  // is to stay. Whoever reads a pipe sees its end when it is closed.
-  if (std::filesystem::is_regular_file(path)
-      || !std::filesystem::exists(std::filesystem::symlink_status(path))) {
+  if (is_replaced(path)) {
     write_atomically(path, text);
     return {path, true};
   }
+  // Whoever reads a pipe sees its end when it is closed.
   growing_file file{path, false};
   file.append(text);
   file.flush();
@@ -129,12 +135,8 @@ std::vector<metrics_row> read_metrics(const std::filesystem::path& path) {
 
 metrics_file::metrics_file(const std::filesystem::path& path,
                            const std::vector<metrics_row>& rows)
-    : file_{rewrite(path, rows)} {
-  if (!std::filesystem::is_regular_file(path))
-    return;
-  lock_.emplace(path, std::chrono::milliseconds{0});
-  require_lock(path, *lock_);
-}
+    : lock_{lock_of(path)},
+      file_{rewrite(path, rows)} {}
 
 void metrics_file::add(const metrics_row& row) {
   file_.append(to_csv(row) + '\n');

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "trainer/output/growing_file.hpp"
-#include "trainer/output/locked_file.hpp"
+#include "trainer/output/named_lock.hpp"
 
 #include <cstdint>
 #include <filesystem>
@@ -58,7 +58,8 @@ read_metrics(const std::filesystem::path& path);
 class metrics_file {
 public:
   /// Makes `path` anew, with `rows`: those of an interrupted run up to where
-  /// this one goes on.
+  /// this one goes on. A file that is to be replaced is locked by `path.lock`
+  /// beside it.
   /// @throws failure if it cannot be written, or another run writes to it.
   metrics_file(const std::filesystem::path& path,
                const std::vector<metrics_row>& rows);
@@ -67,9 +68,8 @@ public:
   void add(const metrics_row& row);
 
 private:
+  std::optional<named_lock> lock_;
   growing_file file_;
-  /// None of a device or a pipe.
-  std::optional<locked_file> lock_;
 };
 
 } // namespace syncnorm::train

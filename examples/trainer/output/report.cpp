@@ -21,6 +21,14 @@ bool is_checkpoint(const settings& options, const std::filesystem::path& path) {
              options.checkpoint, ignored);
 }
 
+/// Whether they are one file, which need not be there yet.
+bool same_place(const std::filesystem::path& a,
+                const std::filesystem::path& b) {
+  std::error_code ignored;
+  return std::filesystem::weakly_canonical(a, ignored)
+         == std::filesystem::weakly_canonical(b, ignored);
+}
+
 /// Those that the options ask for; with `--logdir` alone its own, so that the
 /// chart of a run that goes on has all of it.
 std::filesystem::path metrics_path(const settings& options) {
@@ -125,6 +133,10 @@ std::optional<std::filesystem::path> chart_file(const settings& options) {
   if (std::filesystem::exists(path) && !std::filesystem::is_regular_file(path))
     throw failure{fmt::format("{}: the chart goes to {}: expected a file or "
                               "none, found something else",
+                              option, path.string())};
+  if (is_checkpoint(options, path) || same_place(path, metrics_path(options)))
+    throw failure{fmt::format("{}: the chart goes to {}: expected another file "
+                              "than the metrics and the checkpoint",
                               option, path.string())};
   return path;
 }

@@ -1,0 +1,28 @@
+#pragma once
+
+#include "trainer/output/locked_file.hpp"
+
+#include <filesystem>
+#include <string>
+
+namespace syncnorm::train {
+
+/// A file whose only purpose is that one process at a time has it. It goes with
+/// the object. One that a killed process has left locks nobody out.
+class named_lock {
+public:
+  /// @param busy the error if another one has it.
+  /// @throws failure that; or with the system's reason.
+  named_lock(std::filesystem::path path, const std::string& busy);
+
+  named_lock(const named_lock&) = delete;
+  named_lock& operator=(const named_lock&) = delete;
+
+  ~named_lock();
+
+private:
+  std::filesystem::path path_;
+  locked_file file_;
+};
+
+} // namespace syncnorm::train
