@@ -315,8 +315,8 @@ batch_norm_reduction(const sync_options& options, std::int64_t participants) {
 batch_norm_master_actor spawn_batch_norm_master(caf::actor_system& system,
                                                 sync_options options,
                                                 std::int64_t participants) {
-  options = resolve(std::move(options), system.config());
   options.policy = options.policy.value_or(failure_policy::fail_round);
+  options = resolve(std::move(options), system.config());
   auto reduction = batch_norm_reduction(options, participants);
   return spawn_sync_master<batch_norm_message, batch_norm_reply>(
       system, std::move(options), std::move(reduction));

@@ -198,6 +198,25 @@ TEST_CASE_FIXTURE(fixture, "a layer's round fails for all whatever policy is "
     }
 }
 
+TEST_CASE_FIXTURE(fixture,
+                  "a layer's master spawned by itself fails its rounds "
+                  "for all, unless its own options say otherwise") {
+  app_config cfg{{"--syncnorm.failure-policy=continue-with-survivors"}};
+  caf::actor_system system{cfg};
+  auto goes_on = [&](std::optional<failure_policy> policy) {
+    auto master =
+        spawn_batch_norm_master(system, {.layer = "bn1", .policy = policy}, 2);
+    caf::scoped_actor self{system};
+    std::optional<bool> result;
+    register_slave(self, master, 1)
+        .receive([&](const slave_ticket& x) { result = x.survivors; },
+                 [](const caf::error& e) { FAIL(describe(e)); });
+    return result;
+  };
+  CHECK(goes_on(std::nullopt) == false);
+  CHECK(goes_on(failure_policy::continue_with_survivors) == true);
+}
+
 namespace {
 
 using stages = std::vector<std::unique_ptr<batch_norm_stage>>;
