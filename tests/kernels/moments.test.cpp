@@ -230,7 +230,7 @@ TEST_CASE("an outlier that comes first does not spoil the variance") {
           // The outlier is about all of m2; so ask for what is left without it.
           auto got = moments_of(x, dtype::float64);
           auto want = reference_moments(x.get());
-          auto bound = 3e-5; // a block's sums, 65 times
+          auto bound = 5e-5; // docs/numerics.md: a few epsilon, 65 times
           for (std::size_t c = 0; c < want.size(); ++c)
             REQUIRE(near(got.m2[c], {want[c].m2, want[c].m2}, bound));
         }

@@ -6,6 +6,7 @@
 #include "kernels/half.hpp"
 #include "syncnorm/tensor_view.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -53,14 +54,31 @@ private:
   std::vector<double> data_;
 };
 
-/// Values of a normal distribution.
+/// 2^16 values of the standard normal distribution.
+inline const std::vector<double>& normal_sample() {
+  static const auto sample = [] {
+    std::mt19937 engine;
+    std::normal_distribution<double> distribution;
+    std::vector<double> result(std::size_t{1} << 16);
+    for (auto& value : result)
+      value = distribution(engine);
+    return result;
+  }();
+  return sample;
+}
+
+/// Values of a normal distribution: of a sample of it, which one by a linear
+/// congruential generator (Knuth's MMIX). Drawing each from the distribution
+/// itself would take longer than all that is done with them.
 inline values random_values(const tensor_shape& shape, unsigned seed,
                             double mean = 0, double deviation = 1) {
-  std::mt19937 engine{seed};
-  std::normal_distribution<double> distribution{mean, deviation};
+  const auto& sample = normal_sample();
+  std::linear_congruential_engine<std::uint64_t, 6364136223846793005,
+                                  1442695040888963407, 0>
+      engine{seed};
   values result{shape};
   result.for_each([&](auto n, auto c, auto s) {
-    result.at(n, c, s) = distribution(engine);
+    result.at(n, c, s) = mean + deviation * sample[engine() >> 48];
   });
   return result;
 }
@@ -145,21 +163,20 @@ public:
 
   /// Whether the memory before and behind is as it was.
   [[nodiscard]] bool guards_intact() const {
-    for (std::size_t i = 0; i < storage_.size(); ++i)
-      if ((i < offset_ || i >= offset_ + bytes_) && storage_[i] != pattern)
-        return false;
-    return true;
+    return is_pattern(storage_.data(), data())
+           && is_pattern(data() + bytes_, storage_.data() + storage_.size());
   }
 
   /// Whether nothing was written at all.
   [[nodiscard]] bool untouched() const {
-    for (auto byte : storage_)
-      if (byte != pattern)
-        return false;
-    return true;
+    return is_pattern(storage_.data(), storage_.data() + storage_.size());
   }
 
   static constexpr std::byte pattern{0xa5};
+
+  static bool is_pattern(const std::byte* begin, const std::byte* end) {
+    return std::all_of(begin, end, [](auto byte) { return byte == pattern; });
+  }
 
 private:
   std::size_t bytes_;
@@ -201,12 +218,9 @@ public:
   [[nodiscard]] bool guards_intact() const {
     if (!memory_.guards_intact())
       return false;
-    auto size = size_of(layout_.type);
-    auto sample = std::size_t(layout_.shape.channels * layout_.shape.spatial);
-    auto stride = std::size_t(layout_.sample_stride);
-    for (std::size_t i = 0; i < memory_.size(); ++i)
-      if (i / size % stride >= sample
-          && memory_.data()[i] != guarded_memory::pattern)
+    for (std::int64_t n = 1; n < layout_.shape.samples; ++n)
+      if (!guarded_memory::is_pattern(memory_.data() + end_of_sample(n - 1),
+                                      memory_.data() + offset(n, 0, 0)))
         return false;
     return true;
   }
@@ -220,6 +234,12 @@ private:
     auto [n, c, s] = layout.shape;
     auto elements = n == 0 ? 0 : (n - 1) * layout.sample_stride + c * s;
     return std::size_t(elements) * size_of(layout.type);
+  }
+
+  /// In bytes, as is `offset`.
+  [[nodiscard]] std::size_t end_of_sample(std::int64_t n) const {
+    auto elements = layout_.shape.channels * layout_.shape.spatial;
+    return offset(n, 0, 0) + std::size_t(elements) * size_of(layout_.type);
   }
 
   [[nodiscard]] std::size_t offset(std::int64_t n, std::int64_t c,
