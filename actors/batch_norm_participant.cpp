@@ -39,6 +39,7 @@ batch_norm_participant::batch_norm_participant(caf::actor_system& system,
   options.policy = options.policy.value_or(failure_policy::fail_round);
   options = resolve(std::move(options), system.config());
   auto reduction = batch_norm_reduction(options, copies);
+  detail::check_participants(options, reduction.participants);
   if (copies == 1)
     return;
   auto master = std::make_unique<owner::element_type>(
@@ -144,7 +145,7 @@ void batch_norm_participant::send(batch_norm_message message) {
   if (auto* slave = std::get_if<pipe>(&role_))
     std::ignore = slave->run_slave_async(std::move(message));
   else
-    std::get<owner>(role_)->send_master(std::move(message));
+    std::ignore = std::get<owner>(role_)->send_master(std::move(message));
   waited_ += std::chrono::steady_clock::now() - begin;
   std::atomic_ref{messages_sent_}.fetch_add(1, std::memory_order_release);
 }

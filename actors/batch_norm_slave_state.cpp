@@ -105,9 +105,12 @@ caf::result<void>
 batch_norm_slave::write_to_device(const std::string& name,
                                   const double_array& values) {
   try {
-    if (replica_->read_counter(name)
-        && !std::ranges::all_of(values, is_counter))
-      return no_counter(name, values);
+    if (replica_->read_counter(name)) {
+      if (values.size() != 1)
+        return wrong_size(name, 1, values);
+      if (!is_counter(values[0]))
+        return no_counter(name, values);
+    }
     auto size = replica_->write_on_device(name, values.view());
     if (!size)
       return no_such_array(name);

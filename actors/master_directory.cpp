@@ -1,5 +1,7 @@
 #include "syncnorm/master_directory.hpp"
 
+#include "time_budget.hpp"
+
 #include "syncnorm/error.hpp"
 
 #include <fmt/format.h>
@@ -96,12 +98,13 @@ caf::expected<caf::strong_actor_ptr>
 find_named(caf::actor_system& system, const std::set<std::string>& interface,
            const std::string& host, std::uint16_t port, const std::string& name,
            const connect_options& options) {
+  time_budget patience{options.patience};
   auto directory = remote_handle<master_directory>(system, host, port, options);
   if (!directory)
     return directory.error();
   caf::expected<caf::strong_actor_ptr> result{caf::sec::runtime_error};
   caf::scoped_actor self{system};
-  request_within(self, options.patience, *directory, name)
+  request_within(self, patience.left(), *directory, name)
       .receive(
           [&](const caf::strong_actor_ptr& actor,
               const std::set<std::string>& found) {
@@ -119,7 +122,9 @@ find_named(caf::actor_system& system, const std::set<std::string>& interface,
           [&](const caf::error& x) {
             auto code = code_of(x);
             result = find_error(host, port, code.value_or(errc::master_down),
-                                code ? text_of(x) : describe(x));
+                                is_timeout(x) ? patience.text()
+                                : code        ? text_of(x)
+                                              : describe(x));
           });
   return result;
 }

@@ -2,6 +2,7 @@
 
 #include "bounded_connection.hpp"
 #include "door.hpp"
+#include "time_budget.hpp"
 #include "tls_watch.hpp"
 
 #include "syncnorm/config.hpp"
@@ -52,21 +53,14 @@ private:
   caf::io::middleman_actor actor_;
 };
 
-double seconds(caf::timespan x) {
-  return std::chrono::duration<double>(x).count();
-}
-
 /// After the handshake.
 constexpr auto connection_ended = caf::sec::remote_linking_failed;
 
-bool is_timeout(const caf::error& x) {
-  return x == caf::sec::request_timeout;
-}
-
 /// Why there was no answer, in words for what CAF only has a name for.
-std::string silence_text(caf::timespan patience, const caf::error& x) {
-  if (is_timeout(x) || x == caf::sec::connection_timeout)
-    return fmt::format("nothing heard for {:g} s", seconds(patience));
+std::string silence_text(const detail::time_budget& patience,
+                         const caf::error& x) {
+  if (detail::is_timeout(x) || x == caf::sec::connection_timeout)
+    return patience.text();
   if (x == caf::sec::disconnect_during_handshake)
     return "the other side ended the connection in the handshake: it may want "
            "TLS, or speak another version of CAF";
@@ -76,7 +70,8 @@ std::string silence_text(caf::timespan patience, const caf::error& x) {
 }
 
 caf::error connect_error(const std::string& host, std::uint16_t port,
-                         caf::timespan patience, const caf::error& x) {
+                         const detail::time_budget& patience,
+                         const caf::error& x) {
   if (auto why = detail::tls_failure(host, port); !why.empty())
     return make_error(errc::invalid_argument,
                       fmt::format("remote_master: no trust between this node "
@@ -191,12 +186,13 @@ look_up(caf::actor_system& system, std::size_t limit,
 /// first one: of two nodes that connect to each other at the same moment, each
 /// may close the one that is the other's first. Both have handles then, and no
 /// connection.
-bool is_reached(caf::actor_system& system, const caf::strong_actor_ptr& found) {
+bool is_reached(caf::actor_system& system, const caf::strong_actor_ptr& found,
+                caf::timespan patience) {
   auto actor = caf::actor_cast<caf::actor>(found);
   if (!detail::is_distant(actor))
     return true;
   // An actor that does not answer this, as one that blocks, is taken as it is.
-  constexpr auto patience = std::chrono::seconds{1};
+  patience = std::min<caf::timespan>(patience, std::chrono::seconds{1});
   bool result = true;
   caf::scoped_actor self{system};
   detail::answer_if_lost(self, actor, detail::no_replica);
@@ -204,7 +200,7 @@ bool is_reached(caf::actor_system& system, const caf::strong_actor_ptr& found) {
                          caf::get_atom_v, std::string{"info"})
       .receive([](caf::ok_atom, const std::string&,
                   const caf::strong_actor_ptr&, const std::string&) {},
-               [&](const caf::error& x) { result = is_timeout(x); });
+               [&](const caf::error& x) { result = detail::is_timeout(x); });
   return result;
 }
 
@@ -214,9 +210,9 @@ bool is_reached(caf::actor_system& system, const caf::strong_actor_ptr& found) {
 caf::expected<caf::strong_actor_ptr>
 reach(caf::actor_system& system, std::size_t limit,
       const std::set<std::string>& interface, const std::string& host,
-      std::uint16_t port, caf::timespan patience) {
-  auto found = look_up(system, limit, interface, host, port, patience);
-  if (!found || is_reached(system, *found))
+      std::uint16_t port, const detail::time_budget& patience) {
+  auto found = look_up(system, limit, interface, host, port, patience.left());
+  if (!found || is_reached(system, *found, patience.left()))
     return found;
   std::chrono::milliseconds time{system.node() < (*found)->node() ? 1 : 50};
   caf::scoped_actor self{system};
@@ -315,25 +311,22 @@ find_actor(caf::actor_system& system, const std::set<std::string>& interface,
   auto limit = limit_at("remote_master", system, host, options.insecure);
   if (!limit)
     return limit.error();
-  using clock = std::chrono::steady_clock;
-  auto until = clock::now() + std::min(options.patience, max_deadline);
+  time_budget patience{options.patience};
   // A node that refuses this one says why and closes the connection, which may
   // get here first.
   int attempts = system.has_openssl_manager() ? 10 : 1;
   for (;;) {
     forget_tls_failure(port);
-    auto found = reach(system, *limit, interface, host, port,
-                       std::max<clock::duration>(until - clock::now(),
-                                                 std::chrono::milliseconds{1}));
+    auto found = reach(system, *limit, interface, host, port, patience);
     if (found)
       return found;
     // CAF's next heartbeat ends each connection that is still in its handshake.
     auto cut = found.error() == caf::sec::connection_timeout
                || found.error() == connection_ended;
-    if (is_timeout(found.error()) || clock::now() >= until
+    if (is_timeout(found.error()) || patience.is_over()
         || code_of(found.error()) || !tls_failure(host, port).empty()
         || (!cut && --attempts == 0))
-      return connect_error(host, port, options.patience, found.error());
+      return connect_error(host, port, patience, found.error());
   }
 }
 

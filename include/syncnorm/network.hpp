@@ -75,7 +75,7 @@ struct publish_options {
 
 /// How a published master is looked for.
 struct connect_options {
-  /// How long to wait for an answer.
+  /// How long to wait for an answer, in all.
   caf::timespan patience = std::chrono::seconds{10};
   /// Whether to do without TLS at any address; see `publish_options`.
   bool insecure = false;
@@ -116,7 +116,8 @@ publish_master(caf::actor_system& system, const Handle& master,
 /// Returns the handle of an actor that another process has published, once it
 /// has answered: after CAF's handshake alone, two nodes that connect to each
 /// other at the same moment may have no connection. An actor that answers
-/// nothing, as one that blocks, is returned after a second.
+/// nothing, as one that blocks, is returned after a second, or when
+/// `options.patience` is over.
 /// @returns `master_down` if nobody answers there in time: trying again may
 ///          help; also if that side wants TLS and this one has none.
 ///          `invalid_argument` if the actor there is of another type, if TLS

@@ -242,8 +242,8 @@ void call_on_trees(std::string_view function, std::span<Module* const> roots,
 ///         difference: copy, path, what was expected and what was found.
 /// @throws error `invalid_argument` if copies share a sub-module whose callback
 ///         would so run twice; and whatever a callback throws. Then those
-///         that were called are released again, all of them: what a release
-///         throws is lost.
+///         whose callback has returned are released again, all of them: what a
+///         release throws is lost.
 template <class Copies>
 void execute_replication_callbacks(const Copies& copies) {
   auto roots = detail::pointers_to(copies);

@@ -159,19 +159,27 @@ public:
   ///                again.
   [[nodiscard]] caf::expected<Out>
   run_master(In message, std::optional<caf::timespan> timeout = std::nullopt) {
-    send_master(std::move(message));
+    if (auto refusal = send_master(std::move(message)))
+      return refusal;
     return await_reply(timeout);
   }
 
   /// The first half of `run_master`: sends. It waits for nobody, but if its
   /// message is the round's last, the callback may run in this call; see
-  /// `sync_callback`. Take the reply before the next call: two messages in one
-  /// round fail it with `duplicate_message`.
-  void send_master(In message) {
+  /// `sync_callback`.
+  /// @returns no error, or `invalid_argument`, and sends nothing, if the reply
+  ///          to the last message has not been taken by `await_reply`.
+  [[nodiscard]] caf::error send_master(In message) {
+    if (link_->is_outstanding())
+      return make_error(errc::invalid_argument,
+                        "sync_master: layer " + layer_
+                            + ": the reply to the owner's last message has not "
+                              "been taken");
     link_->expect();
     detail::send_and_lend(*system_, handle_, run_master_atom_v,
                           std::move(message),
                           detail::make_reply_slot(link_->result, 0));
+    return {};
   }
 
   /// The second half, which may be another thread's. It is `invalid_argument`

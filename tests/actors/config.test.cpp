@@ -262,3 +262,14 @@ TEST_CASE_FIXTURE(fixture, "a bad configuration is thrown where a master is "
                        doctest::Contains("syncnorm.deadline"), error);
   CHECK_THROWS_AS((batch_norm_participant{system, {.layer = "bn1"}, 2}), error);
 }
+
+TEST_CASE_FIXTURE(fixture, "a participant refuses another number of "
+                           "participants than that of its copies, one that is "
+                           "alone, too") {
+  app_config cfg{{}};
+  caf::actor_system system{cfg};
+  for (std::int64_t copies : {1, 2})
+    CHECK_THROWS_AS((batch_norm_participant{
+                        system, {.layer = "bn1", .participants = 3}, copies}),
+                    error);
+}

@@ -388,6 +388,13 @@ TEST_CASE_FIXTURE(layer_fixture, "a slave actor's state on a device is read "
   CHECK(write_array("num_batches_tracked", {11}) == ok);
   CHECK(write_array("bias", {2})
         == "shape_mismatch: layer bn: bias: expected 3 elements, got 1");
+  CHECK(
+      write_array("num_batches_tracked", {3, -1})
+      == "shape_mismatch: layer bn: num_batches_tracked: expected 1 elements, "
+         "got 2");
+  CHECK(write_array("num_batches_tracked", {-1})
+        == "invalid_argument: layer bn: num_batches_tracked: expected a whole "
+           "number from 0 to 2^53, got -1");
   CHECK(write_array("wait", {2})
         == "invalid_argument: layer bn: has no array "
            "wait");

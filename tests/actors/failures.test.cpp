@@ -165,6 +165,30 @@ TEST_CASE_FIXTURE(system_fixture,
   CHECK(lost().failed(errc::participant_failed, {"round 4", "no data"}));
 }
 
+TEST_CASE_FIXTURE(
+    system_fixture,
+    "who gives up once for an owner that is a thread does not "
+    "lead: it ends unnoticed, and the thread may give up itself") {
+  adder c{system, bn2(), add_up};
+  auto reply = std::make_shared<future_result<double>>();
+  auto pipe = c.pipe(1);
+  give_up(c, 2);
+  CHECK(c.send(pipe, 1, 1)().failed(errc::participant_failed, {"no data"}));
+  pipe = c.pipe(1);
+  c.kill(2);
+  auto one = c.send(pipe, 1, 1);
+  detail::anon_send(c.master(), run_master_atom_v, 1.0,
+                    detail::make_reply_slot(reply));
+  CHECK(outcome_of(reply->get()).value == 2);
+  CHECK(one().value == 2);
+  give_up(c, 2);
+  CHECK(c.send(pipe, 1, 1)().failed(errc::participant_failed, {"no data"}));
+  pipe = c.pipe(1);
+  detail::anon_send(c.master(), give_up_atom_v, round_tag{},
+                    std::string{"no time"}, detail::make_reply_slot(reply));
+  CHECK(c.send(pipe, 1, 1)().failed(errc::participant_failed, {"no time"}));
+}
+
 TEST_CASE_FIXTURE(system_fixture,
                   "a slave that never comes ends the round at the deadline, "
                   "and the error says who came and who did not") {

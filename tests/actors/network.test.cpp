@@ -463,6 +463,25 @@ TEST_CASE_FIXTURE(three_nodes, "a directory that names an actor of another "
   caf::anon_send_exit(elsewhere, caf::exit_reason::user_shutdown);
 }
 
+TEST_CASE_FIXTURE(two_nodes,
+                  "a directory that does not answer is given up when "
+                  "the patience is over, in words") {
+  auto mute = system.spawn([]() -> master_directory::behavior_type {
+    return {[](const std::string&) {
+      return caf::delegated<caf::strong_actor_ptr, std::set<std::string>>{};
+    }};
+  });
+  auto port = publish_master(system, mute);
+  REQUIRE(port);
+  auto found =
+      remote_master<block, block>(other, "127.0.0.1", *port, "bn1",
+                                  {.patience = std::chrono::milliseconds{200}});
+  REQUIRE_FALSE(found);
+  CHECK(code_of(found.error()) == errc::master_down);
+  CHECK(text_of(found.error()).ends_with("nothing heard for 0.2 s"));
+  caf::anon_send_exit(mute, caf::exit_reason::user_shutdown);
+}
+
 TEST_CASE_FIXTURE(two_nodes, "who has all the patience there is gets an answer "
                              "too") {
   constexpr auto ever = caf::timespan::max();
@@ -580,6 +599,10 @@ caf::actor spawn_mute_master(caf::actor_system& system, caf::actor witness) {
             [seen](get_metrics_atom) {
               seen();
               return caf::delegated<sync_metrics>{};
+            },
+            [seen](register_relay_atom, std::int64_t, std::int64_t) {
+              seen();
+              return caf::delegated<slave_ticket>{};
             }};
   });
 }
@@ -675,14 +698,49 @@ TEST_CASE_FIXTURE(mute_master,
   check_all_told(ask_all(self, master));
 }
 
+TEST_CASE_FIXTURE(mute_master,
+                  "who has several questions to a master on another node at a "
+                  "time is told of each that it is gone") {
+  auto first = read_metrics(self, master, std::chrono::hours{1});
+  auto second = read_metrics(self, master, std::chrono::hours{1});
+  for (int n = 0; n < 2; ++n)
+    witness->receive([](caf::ok_atom) {});
+  caf::anon_send_exit(mute, caf::exit_reason::kill);
+  for (auto* question : {&first, &second})
+    std::move(*question).receive(
+        [](const sync_metrics&) { FAIL("an answer"); },
+        [](const caf::error& e) { CHECK(code_of(e) == errc::master_down); });
+}
+
+TEST_CASE_FIXTURE(mute_master,
+                  "a relay whose parent was lost while it registered tells who "
+                  "asks it later, too, and at once") {
+  auto relay = spawn_sync_relay<block, block>(other, master, "bn1", {1, 2},
+                                              merge_blocks);
+  auto is_told = [](auto request) {
+    std::move(request).receive(
+        [](const slave_ticket&) { FAIL("an answer"); },
+        [](const caf::error& e) { CHECK(code_of(e) == errc::master_down); });
+  };
+  auto first = register_slave(self, relay, 1);
+  witness->receive([](caf::ok_atom) {});
+  caf::anon_send_exit(mute, caf::exit_reason::kill);
+  is_told(std::move(first));
+  // The relay's own request would be answered after a minute.
+  for (int n = 0; n < 3; ++n)
+    is_told(detail::request_within(self, std::chrono::seconds{30}, relay,
+                                   register_slave_atom_v, std::int64_t{2}));
+  caf::anon_send_exit(relay, caf::exit_reason::user_shutdown);
+}
+
 TEST_CASE_FIXTURE(mute_master, "who has asked a master on another node and "
                                "ended leaves nothing at its proxy") {
   std::optional<detail::lost_answer::predecessor> left;
-  std::optional<caf::message_id> answer;
+  std::vector<caf::message_id> answers;
   {
     caf::scoped_actor passer_by{other};
-    left.emplace(
-        detail::lost_answer::predecessor{{passer_by->ctrl()->id(), 1}, answer});
+    left.emplace(detail::lost_answer::predecessor{{passer_by->ctrl()->id(), 1},
+                                                  answers});
     pipe_type pipe{master, {{1, 1, 1, 1}, std::chrono::hours{1}}};
     std::ignore = pipe.run_slave(passer_by, block{1});
   }

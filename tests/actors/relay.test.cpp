@@ -573,7 +573,9 @@ caf::behavior silent_parent() {
 /// once.
 class hesitant_parent : public caf::event_based_actor {
 public:
-  using caf::event_based_actor::event_based_actor;
+  explicit hesitant_parent(caf::actor_config& config, bool survivors = false)
+      : caf::event_based_actor{config},
+        survivors_{survivors} {}
 
   caf::behavior make_behavior() override {
     return {
@@ -584,15 +586,17 @@ public:
         },
         [this](go_atom) {
           promise_.deliver(slave_ticket{
-              {layer_hash("bn1"), 1, 1, 1}, std::chrono::seconds{20}, false});
+              {layer_hash("bn1"), 1, 1, 1}, std::chrono::hours{1}, survivors_});
         },
         [](run_relay_atom, const round_tag&, const relay_parts&) {
           return block{7};
         },
+        [](round_failed_atom, const round_tag&, const caf::error&) {},
     };
   }
 
 private:
+  bool survivors_;
   caf::typed_response_promise<slave_ticket> promise_;
 };
 
@@ -618,6 +622,30 @@ TEST_CASE_FIXTURE(system_fixture,
                            {"the relay of replicas 1 to 2 waited",
                             "for the answer of its parent"}),
                 one.text());
+}
+
+TEST_CASE_FIXTURE(system_fixture, "what becomes of a replica that dies while "
+                                  "its relay registers is the master's policy, "
+                                  "not that of the relay's node") {
+  for (bool survivors : {false, true}) {
+    auto parent = system.spawn<hesitant_parent>(survivors);
+    tree_type tree{system, caf::actor_cast<block_master>(parent)};
+    auto relay = tree.add_relay(tree.master(), "bn1", {1, 2}, merge_blocks);
+    std::ignore = register_slave(tree.actor(1), relay, 1);
+    auto ticket = register_slave(tree.actor(2), relay, 2);
+    tree.kill(1);
+    // Answered when the relay has seen all of this.
+    detail::request(tree.actor(2), relay, nr_slaves_atom_v)
+        .receive([](std::uint64_t) {},
+                 [](const caf::error& x) { FAIL(describe(x)); });
+    detail::anon_send(parent, go_atom_v);
+    std::move(ticket).receive([](const slave_ticket&) {},
+                              [](const caf::error& x) { FAIL(describe(x)); });
+    auto two = send_first(tree, relay, 2)();
+    auto good = survivors ? two.value == block{7}
+                          : two.failed(errc::participant_down, {"replica 1"});
+    CHECK_MESSAGE(good, two.text());
+  }
 }
 
 TEST_CASE_FIXTURE(system_fixture, "a message before its ticket is refused, and "

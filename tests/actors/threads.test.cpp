@@ -157,6 +157,34 @@ TEST_CASE_FIXTURE(system_fixture,
 }
 
 TEST_CASE_FIXTURE(system_fixture,
+                  "a thread that gives up and sends its next message is told "
+                  "the reason, and so are the others") {
+  master_type master{system, {.layer = "bn1", .deadline = 1h}, add_up};
+  for (int generation = 0; generation < 50; ++generation) {
+    auto one = std::move(*master.register_slave(1));
+    auto two = std::move(*master.register_slave(2));
+    std::ignore = two.run_slave_async(1);
+    CHECK(one.give_up("out of memory") == caf::none);
+    for (const auto& x :
+         {outcome_of(one.run_slave(1)), outcome_of(two.await_reply())})
+      CHECK(x.failed(errc::participant_failed,
+                     {"round 1", "replica 1", "out of memory"}));
+  }
+}
+
+TEST_CASE_FIXTURE(system_fixture,
+                  "a thread of an earlier generation gives up for nobody") {
+  master_type master{system, {.layer = "bn1", .deadline = 1h}, add_up};
+  auto old = std::move(*master.register_slave(1));
+  std::ignore = old.run_slave_async(1);
+  CHECK(outcome_of(master.run_master(2)).value == 3);
+  auto pipe = std::move(*master.register_slave(1));
+  CHECK(old.give_up("out of memory") == caf::none);
+  std::ignore = pipe.run_slave_async(1);
+  CHECK(outcome_of(master.run_master(2)).value == 3);
+}
+
+TEST_CASE_FIXTURE(system_fixture,
                   "the round's deadline ends the wait of a thread") {
   master_type master{system, {.layer = "bn1", .deadline = 50ms}, add_up};
   auto pipe = std::move(*master.register_slave(1));
@@ -239,6 +267,33 @@ TEST_CASE_FIXTURE(system_fixture,
     CHECK(outcome_of(master.run_master(2)).value == 3);
     CHECK(outcome_of(pipe.run_slave(10)).failed(errc::invalid_argument));
     CHECK(outcome_of(future.get()).value == 3);
+  }
+}
+
+TEST_CASE_FIXTURE(system_fixture,
+                  "an owner's second message before the reply to the first was "
+                  "taken is refused, and the rounds run without it") {
+  master_type master{system, {.layer = "bn1", .deadline = 1h}, add_up};
+  auto pipe = std::move(*master.register_slave(1));
+  for (int round = 0; round < 2; ++round) {
+    std::ignore = pipe.run_slave_async(1);
+    CHECK(master.send_master(2) == caf::none);
+    CHECK(code_of(master.send_master(10)) == errc::invalid_argument);
+    CHECK(outcome_of(master.run_master(10))
+              .failed(errc::invalid_argument, {"layer bn1", "owner's last"}));
+    CHECK(outcome_of(pipe.await_reply()).value == 3);
+    CHECK(outcome_of(master.await_reply()).value == 3);
+  }
+}
+
+TEST_CASE_FIXTURE(system_fixture,
+                  "a thread with a negative timeout does not wait, however "
+                  "negative it is") {
+  for (caf::timespan timeout : {caf::timespan{-1s}, caf::timespan::min()}) {
+    master_type master{system, {.layer = "bn1", .deadline = 1h}, add_up};
+    auto pipe = std::move(*master.register_slave(1));
+    CHECK(outcome_of(pipe.run_slave(1, timeout))
+              .failed(errc::deadline_exceeded, {"its thread waited"}));
   }
 }
 

@@ -151,7 +151,7 @@ gradient_sum gradient_exchange::run_chunks(const gradient_part& part) {
 void gradient_exchange::send(std::size_t i, const gradient_part& part) {
   auto& way = lanes_[i % lanes_.size()];
   if (auto* owned = std::get_if<0>(&way))
-    (*owned)->send_master(part);
+    std::ignore = (*owned)->send_master(part);
   else
     std::ignore = std::get<1>(way)->run_slave_async(part);
 }

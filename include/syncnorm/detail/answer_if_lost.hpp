@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace syncnorm::detail {
 
@@ -26,11 +27,15 @@ inline caf::error master_is_down(std::int64_t identifier,
 }
 
 /// Attached to this node's proxy of a master on another node: answers the last
-/// request of one replica when the proxy exits, as it does when that node is
-/// taken for lost; to a master that has exited, at once. Where an answer came
-/// before, the actor drops this one.
+/// request of one replica, or the last ones of somebody who only asks, when the
+/// proxy exits, as it does when that node is taken for lost; to a master that
+/// has exited, at once. Where an answer came before, the actor drops this one.
 class lost_answer final : public caf::attachable {
 public:
+  /// How many requests of one who only asks are answered. Who waits for more at
+  /// a time gets CAF's timeouts for the first ones.
+  static constexpr std::size_t max_requests = 64;
+
   /// Whose request it is.
   struct replica {
     caf::actor_id asker;
@@ -39,22 +44,23 @@ public:
     bool operator==(const replica&) const = default;
   };
 
-  /// Selects what was attached for that replica; `answer` gets its id.
+  /// Selects what was attached for that replica; `answers` gets its ids.
   struct predecessor {
     static constexpr std::size_t token_type = 0x73796e63; // "sync"
     replica whose;
-    std::optional<caf::message_id>& answer;
+    std::vector<caf::message_id>& answers;
   };
 
-  lost_answer(caf::weak_actor_ptr asker, caf::message_id id,
+  lost_answer(caf::weak_actor_ptr asker, std::vector<caf::message_id> ids,
               const replica& whose)
       : asker_{std::move(asker)},
-        id_{id},
+        ids_{std::move(ids)},
         whose_{whose} {}
 
   void actor_exited(const caf::error& reason, worker_type*) override {
     if (auto asker = asker_.lock())
-      answer(asker, id_, master_is_down(whose_.identifier, reason));
+      for (auto id : ids_)
+        answer(asker, id, master_is_down(whose_.identifier, reason));
   }
 
   bool matches(const token& what) override {
@@ -63,13 +69,13 @@ public:
     const auto& x = *static_cast<const predecessor*>(what.ptr);
     if (x.whose != whose_)
       return false;
-    x.answer = id_;
+    x.answers = ids_;
     return true;
   }
 
 private:
   caf::weak_actor_ptr asker_;
-  caf::message_id id_;
+  std::vector<caf::message_id> ids_;
   replica whose_;
 };
 
@@ -82,7 +88,7 @@ public:
         whose_{whose} {}
 
   void actor_exited(const caf::error&, worker_type*) override {
-    std::optional<caf::message_id> ignored;
+    std::vector<caf::message_id> ignored;
     if (auto proxy = proxy_.lock())
       proxy->get()->detach(lost_answer::predecessor{whose_, ignored});
   }
@@ -104,8 +110,10 @@ Master stand_in_for(Self&& self, const Master& master,
 
 /// Call before a request to a master: if that is on another node, the request
 /// gets `master_down` as soon as the node is taken for lost; at once if it was
-/// before. For the last request of a replica.
-/// @returns the id of the answer to the one before, if there was one.
+/// before. For the last request of a replica, and the last
+/// `lost_answer::max_requests` of those who only ask.
+/// @returns the id of the answer to a replica's request before, if there was
+///          one.
 template <class Self, class Master>
 std::optional<caf::message_id> answer_if_lost(Self&& self, const Master& master,
                                               std::int64_t identifier) {
@@ -114,14 +122,22 @@ std::optional<caf::message_id> answer_if_lost(Self&& self, const Master& master,
     return std::nullopt;
   auto* proxy = caf::actor_cast<caf::abstract_actor*>(master);
   const lost_answer::replica whose{self->ctrl()->id(), identifier};
-  std::optional<caf::message_id> before;
+  std::vector<caf::message_id> before;
   proxy->detach(lost_answer::predecessor{whose, before});
-  proxy->attach(std::make_unique<lost_answer>(caf::weak_actor_ptr{self->ctrl()},
-                                              next_answer(self), whose));
-  if (!before && !has_exited(master))
+  if (before.empty() && !has_exited(master))
     self->attach(std::make_unique<forget_at_exit>(
         caf::actor_cast<caf::weak_actor_ptr>(master), whose));
-  return before;
+  std::optional<caf::message_id> replaced;
+  if (identifier != no_replica && !before.empty())
+    replaced = before.back();
+  if (replaced)
+    before.clear();
+  else if (before.size() == lost_answer::max_requests)
+    before.erase(before.begin());
+  before.push_back(next_answer(self));
+  proxy->attach(std::make_unique<lost_answer>(caf::weak_actor_ptr{self->ctrl()},
+                                              std::move(before), whose));
+  return replaced;
 }
 
 } // namespace syncnorm::detail

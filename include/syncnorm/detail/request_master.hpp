@@ -25,8 +25,7 @@ auto request_master(Self&& self, caf::timespan timeout, const Master& master,
   auto before = answer_if_lost(self, master, identifier);
   if (!is_distant(master))
     return request(self, master, std::forward<Ts>(xs)...);
-  // Of those who only ask, several requests may be under way.
-  if (before && identifier != no_replica)
+  if (before)
     end_timer(self, *before);
   return request_within(self, timeout, master, std::forward<Ts>(xs)...);
 }

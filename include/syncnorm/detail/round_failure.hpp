@@ -74,26 +74,43 @@ template <class In, class Out>
 void round_keeper<In, Out>::give_up(const round_tag& tag,
                                     const std::string& why) {
   auto position = members().find(tag.identifier);
-  // One that has not led yet. Other nodes have no say in who it is.
-  if (tag.identifier == 0 && position && !seats_[0].address
-      && !is_distant(this->current_sender()))
-    adopt_owner();
-  // The owner has no ticket, and no round ends without it.
-  auto stale = tag.identifier != 0 && tag.generation != generation_;
-  if (!position || !is_from(*position, this->current_sender().get()) || failure_
-      || stale)
+  if (!position)
     return;
-  std::ignore = blame(*position, errc::participant_failed,
-                      gave_up_text(where(), seats_[*position], why));
-  complete_if_ready();
+  // The owner has no ticket, and no round ends without it.
+  if (tag.identifier == 0
+          ? speaks_for_owner()
+          : tag.generation == generation_
+                && is_from(*position, this->current_sender().get()))
+    give_up_at(*position, why);
 }
 
 template <class In, class Out>
-void round_keeper<In, Out>::give_up_owner(const std::string& why) {
-  if (failure_ || !members().find(0) || seats_[0].address)
+void round_keeper<In, Out>::give_up_here(const round_tag& tag,
+                                         const std::string& why) {
+  auto position = members().find(tag.identifier);
+  if (!position)
     return;
-  std::ignore =
-      blame(0, errc::participant_failed, gave_up_text(where(), seats_[0], why));
+  if (tag.identifier == 0 ? !seats_[0].address : tag.generation == generation_)
+    give_up_at(*position, why);
+}
+
+template <class In, class Out>
+bool round_keeper<In, Out>::speaks_for_owner() {
+  const auto& sender = this->current_sender();
+  if (seats_[0].address)
+    return is_from(0, sender.get());
+  // Other nodes have no say.
+  return sender && !is_distant(sender);
+}
+
+template <class In, class Out>
+void round_keeper<In, Out>::give_up_at(std::size_t position,
+                                       const std::string& why) {
+  if (failure_)
+    return;
+  std::ignore = blame(position, errc::participant_failed,
+                      gave_up_text(where(), seats_[position], why));
+  complete_if_ready();
 }
 
 template <class In, class Out>

@@ -97,10 +97,10 @@ public:
         [this](give_up_atom, const round_tag& tag, const std::string& why) {
           give_up(tag, why);
         },
-        [this](give_up_atom, const round_tag&, const std::string& why,
+        [this](give_up_atom, const round_tag& tag, const std::string& why,
                const reply_slot& proof) {
           if (proof.is_from_here())
-            give_up_owner(why);
+            give_up_here(tag, why);
         },
         [this](check_deadline_atom) { check_deadline(); },
         [this](register_relay_atom, std::int64_t first, std::int64_t count) {
@@ -315,8 +315,12 @@ private:
   caf::error after_failure(std::size_t position);
 
   void give_up(const round_tag& tag, const std::string& why);
-  /// The owner is a thread.
-  void give_up_owner(const std::string& why);
+  /// A thread of this process does.
+  void give_up_here(const round_tag& tag, const std::string& why);
+  /// Whether the sender may say that the owner gives up: the owner itself, or
+  /// any actor of this node where no actor has led last.
+  [[nodiscard]] bool speaks_for_owner();
+  void give_up_at(std::size_t position, const std::string& why);
   void arm(caf::timespan delay);
   void check_deadline();
 

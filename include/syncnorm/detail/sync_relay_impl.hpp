@@ -51,6 +51,11 @@ private:
     caf::typed_response_promise<slave_ticket> promise;
   };
 
+  struct departure {
+    caf::actor_addr who;
+    caf::error reason;
+  };
+
   // -- registration -----------------------------------------------------------
 
   caf::result<slave_ticket> welcome(const round_tag& tag) override {
@@ -67,30 +72,38 @@ private:
   }
 
   void join() {
-    if (std::exchange(joining_, true))
+    if (joining_)
       return;
     this->watch_actor(caf::actor_cast<caf::actor>(parent_));
     // The timer would keep a relay whose last handle goes.
     auto answer = next_answer(this);
+    joining_ = answer;
     detail::request_within(this, registration_time, parent_,
                            register_relay_atom_v, me_.identifier, me_.count)
         .then(
             [this, answer](slave_ticket& ticket) {
               end_timer(this, answer);
-              on_ticket(ticket);
+              if (joining_ == answer)
+                on_ticket(ticket);
             },
             [this, answer](caf::error& reason) {
               end_timer(this, answer);
-              joining_ = false;
-              auto why = from_parent(reason);
-              refuse_guests(why);
-              if (!this->failure_)
-                this->fail(why, fault::elsewhere);
+              if (joining_ == answer)
+                on_no_ticket(reason);
             });
   }
 
+  void on_no_ticket(const caf::error& reason) {
+    joining_.reset();
+    auto why = from_parent(reason);
+    refuse_guests(why);
+    if (!this->failure_)
+      this->fail(why, fault::elsewhere);
+    blame_departed();
+  }
+
   void on_ticket(const slave_ticket& ticket) {
-    joining_ = false;
+    joining_.reset();
     upstream_ = ticket.first;
     // The parent may be another node's.
     this->deadline_ =
@@ -106,9 +119,16 @@ private:
     }
     for (auto& x : std::exchange(guests_, {}))
       x.promise.deliver(this->ticket_for(x.tag));
-    // Somebody left while the parent was asked.
     if (this->failure_)
       on_failed(fault::here);
+    blame_departed();
+  }
+
+  /// Somebody left while the parent was asked, whose policy says what that
+  /// means.
+  void blame_departed() {
+    for (auto& x : std::exchange(departed_, {}))
+      base::on_down(x.who, x.reason);
   }
 
   void refuse_guests(const caf::error& why) {
@@ -205,12 +225,12 @@ private:
   }
 
   void on_down(const caf::actor_addr& who, const caf::error& reason) override {
-    if (parent_ && who == parent_.address()) {
-      refuse_guests(from_parent(reason));
-      if (!this->failure_)
-        this->fail(from_parent(reason), fault::elsewhere);
-    }
-    base::on_down(who, reason);
+    if (parent_ && who == parent_.address())
+      on_no_ticket(reason);
+    if (joining_)
+      departed_.push_back({who, reason});
+    else
+      base::on_down(who, reason);
   }
 
   [[nodiscard]] bool is_mine(const round_tag& tag) const {
@@ -244,7 +264,10 @@ private:
   const merge_type merge_;
   /// The tag of the next message to the parent; nothing unless registered.
   std::optional<round_tag> upstream_;
-  bool joining_ = false;
+  /// The id of the parent's answer to a registration, while that is under way.
+  std::optional<caf::message_id> joining_;
+  /// Who has exited since it began.
+  std::vector<departure> departed_;
   /// Slaves that wait for their ticket until the parent has answered.
   std::vector<guest> guests_;
 };

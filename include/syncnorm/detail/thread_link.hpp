@@ -53,14 +53,15 @@ public:
     return refused_;
   }
 
-  /// Waits for the result, for `timeout` at most. Once the thread has left,
-  /// nobody would end its wait.
+  /// Waits for the result, for `timeout` at most, not at all if that is
+  /// negative. Once the thread has left, nobody would end its wait.
   /// @param agent the actor that calls `remaining` on `check_deadline_atom`.
   /// @param who   `who()` begins the error of a thread that has left.
   template <class Who>
   caf::expected<Out> wait(const caf::actor& agent, caf::timespan timeout,
                           Who who) {
-    auto expires = ticks(clock::now() + std::min(timeout, max_deadline));
+    timeout = std::clamp(timeout, caf::timespan{0}, max_deadline);
+    auto expires = ticks(clock::now() + timeout);
     expires_.store(expires);
     // Stored and looked at in this order, and the other way round by the agent:
     // one of them sees what the other has stored.
