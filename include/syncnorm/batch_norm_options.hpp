@@ -56,17 +56,18 @@ struct batch_norm_options {
   /// How long a round may take from its first message to its last. Left open:
   /// as `sync_options::deadline`.
   std::optional<caf::timespan> deadline = std::nullopt;
-  /// How many messages of a round an actor takes at most: copies of one process
-  /// that are more stand behind a tree of relays, with the same bits. Left
-  /// open: as `sync_options::fan_in`; if copy 0 is on a CUDA device, its master
-  /// takes all messages, to merge them there at once.
+  /// How many messages of a round an actor takes from others, about: copies of
+  /// one process that are more stand behind a tree of relays, with the same
+  /// bits. A master may take one more, its owner's. Left open: as
+  /// `sync_options::fan_in`; if copy 0 is on a CUDA device, its master takes
+  /// all messages, to merge them there at once.
   std::optional<std::int64_t> fan_in = std::nullopt;
 
   /// @throws error `invalid_argument` for an empty name, less than one channel
-  ///         or more than `max_channels`, a type or mode that is none, eps that
-  ///         is negative or not finite, momentum outside [0, 1], a deadline of
-  ///         zero or less or above `max_deadline`, a fan-in below 2, or
-  ///         `frozen` or `online` without running statistics;
+  ///         or more than `max_channels`, a type or mode that does not exist,
+  ///         eps that is negative or not finite, momentum outside [0, 1], a
+  ///         deadline of zero or less or above `max_deadline`, a fan-in below
+  ///         2, or `frozen` or `online` without running statistics;
   ///         `device_unavailable` if `where` does not exist here;
   ///         `device_mismatch` if `stream` is of another device.
   void validate() const;

@@ -61,9 +61,9 @@ struct sync_options {
   /// What becomes of a round in which a participant is at fault. Left open and
   /// not configured: it fails for all.
   std::optional<failure_policy> policy = std::nullopt;
-  /// How many messages of a round an actor takes at most where the library
-  /// spawns relays: above it they form a tree. Left open and not configured:
-  /// 16.
+  /// How many messages of a round an actor takes from others, about, where the
+  /// library spawns relays: with more replicas relays form a tree. A master may
+  /// take one more, its owner's. Left open and not configured: 16.
   std::optional<std::int64_t> fan_in = std::nullopt;
   /// How many replicas take part, the owner included: identifiers 0 to
   /// `participants` - 1, others are refused. A round waits for all of them
@@ -74,8 +74,8 @@ struct sync_options {
   std::int64_t participants = 0;
 
   /// @throws error `invalid_argument` for an empty layer name, a deadline of
-  ///         zero or less or above `max_deadline`, a policy that is none, a
-  ///         fan-in below 2, or less than 0 participants.
+  ///         zero or less or above `max_deadline`, a policy that does not
+  ///         exist, a fan-in below 2, or less than 0 participants.
   void validate() const;
 };
 
