@@ -3,8 +3,23 @@
 # as a table: a list of {name, ours, theirs, unit, ratio, goal, met}.
 #
 #   scripts/bench.sh [NAME...]     for example: scripts/bench.sh collective
+#
+#   NAME    collective, kernels, layer, network, pipeline, scaling or trainer;
+#           all of them if none is named
+#   --help  prints this and stops
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+case ${1:-} in
+--help | -h)
+  print_head
+  exit 0
+  ;;
+-*)
+  echo "bench: unknown option '$1' (see --help)" >&2
+  exit 2
+  ;;
+esac
 
 "$root/scripts/setup.sh"
 say "building the benchmarks"

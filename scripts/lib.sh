@@ -13,6 +13,11 @@ jobs_for_memory() {
   echo $((cores < available ? cores : available))
 }
 
+# Prints the comment at the head of the script that was started, for --help.
+print_head() {
+  sed -n '2,/^[^#]/{s/^# \{0,1\}//p;}' "$0"
+}
+
 say() {
   printf '\n== %s\n' "$*"
 }

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Sets up, builds and runs all tests; its last lines are ctest's.
 #
-#   scripts/test.sh [--quick]
+#   scripts/test.sh [--quick | --help]
 #
 #   --quick  formatting and the cpu preset only: no sanitizers, no fuzzing, no
 #            linting, no CUDA
+#   --help   prints this and stops
 #
 # On a slow machine those of these four are left out, and named before the last
 # tests, that would make all of it take longer than SYNCNORM_TEST_MINUTES
@@ -17,8 +18,12 @@ quick=no
 case ${1:-} in
 '') ;;
 --quick) quick=yes ;;
+--help | -h)
+  print_head
+  exit 0
+  ;;
 *)
-  echo "test: unknown argument '$1'; it takes --quick or nothing" >&2
+  echo "test: unknown argument '$1'; it takes --quick, --help or nothing" >&2
   exit 2
   ;;
 esac

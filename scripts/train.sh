@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Sets up, builds and runs the trainer, on the bundled handwritten digits unless
-# --data says otherwise. Arguments are passed on: scripts/train.sh --help
+# --data says otherwise. Arguments are passed on to the program:
+# scripts/train.sh --help sets up and builds, too, and then prints its options.
 #
 #   --processes=N   N processes on this machine, each with one core, or with the
 #                   GPU of its number, or with the only GPU that there is,
