@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3
 """Chooses the defaults of --lr and --weight-decay without a look at the held-out
 images: cross-validation inside the training images. They are cut into five
 parts as they stand (so that writers stay together), and each part in turn is
