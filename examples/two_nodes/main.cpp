@@ -47,11 +47,13 @@ struct config : caf::actor_system_config {
 };
 // end: config
 
+// begin: add
 double_array add(std::span<identified<double_array>> parts) {
   return fold_tree(parts, [](double_array a, const double_array& b) {
     return double_array{a[0] + b[0]};
   });
 }
+// end: add
 
 // One write for a line: two threads print.
 void print(const std::string& line) {
@@ -65,11 +67,13 @@ caf::behavior print_refusals() {
 }
 
 int serve(caf::actor_system& system, long rounds) {
+  // begin: master
   sync_master<double_array, double_array> master{
       system,
       {.layer = "sum", .deadline = 2s},
       sync_reduction<double_array, double_array>{
           .merge = add, .finish = [](double_array x) { return x; }}};
+  // end: master
   // begin: publish
   auto refusals = system.spawn(print_refusals);
   auto port = publish_master(system, master.handle(), {.on_refusal = refusals});
