@@ -55,6 +55,7 @@ std::string lead(owner_type& master) {
 }
 // end: owner
 
+// begin: run
 /// A generation of the owner and two slaves; what all of them say.
 std::array<std::string, 3> run(owner_type& master, bool is_well) {
   std::array<std::string, 3> said;
@@ -72,5 +73,6 @@ void caf_main(caf::actor_system& system) {
     for (const auto& x : run(master, is_well))
       std::cout << x << '\n';
 }
+// end: run
 
 CAF_MAIN(caf::id_block::syncnorm)
