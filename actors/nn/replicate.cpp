@@ -115,10 +115,12 @@ std::vector<at::Tensor> same_entry(const std::vector<Module*>& copies,
   return result;
 }
 
-void list_modules(const Module& m, std::vector<const Module*>& out) {
-  out.push_back(&m);
-  for (const auto& child : m.children())
-    list_modules(*child, out);
+std::vector<Module*>
+pointers_to(const std::vector<std::shared_ptr<Module>>& copies) {
+  std::vector<Module*> result;
+  for (const auto& copy : copies)
+    result.push_back(copy.get());
+  return result;
 }
 
 /// Options that may change between passes.
@@ -207,36 +209,47 @@ replica_set::replica_set(std::shared_ptr<Module> model,
     refuse("replica_set: model: expected a module, got null");
   if (devices_.empty())
     refuse("replica_set: devices: expected 1 or more, got none");
-  clone_all();
+  copies_ = make_copies();
+  list(model_, seen_);
 }
 
-void replica_set::clone_all() {
+void replica_set::list(const std::shared_ptr<Module>& m,
+                       std::vector<registered>& out) {
+  out.push_back({m,
+                 {m->named_parameters(false).keys(),
+                  m->named_buffers(false).keys(), m->named_children().keys()}});
+  for (const auto& child : m->children())
+    list(child, out);
+}
+
+replica_set::modules replica_set::make_copies() const {
   trainable_copies scope{*model_};
-  seen_.clear();
-  list_modules(*model_, seen_);
-  copies_.clear();
+  modules result;
   for (auto device : devices_)
     try {
-      copies_.push_back(model_->clone(device));
+      result.push_back(model_->clone(device));
     } catch (const c10::Error& x) {
       refuse(fmt::format("replica_set: model: expected a module that clone() "
                          "can copy, got {}: {}",
                          model_->name(), x.what_without_backtrace()));
     }
+  return result;
 }
 
 bool replica_set::refresh() {
   trainable_copies scope{*model_};
-  std::vector<const Module*> now;
-  list_modules(*model_, now);
-  auto changed = now != seen_ || is_frozen_since(*model_, *copies_[0]);
-  if (changed)
-    clone_all();
-  std::vector<Module*> copies;
-  for (const auto& copy : copies_)
-    copies.push_back(copy.get());
-  follow(*model_, copies);
-  return changed;
+  std::vector<registered> now;
+  list(model_, now);
+  if (now == seen_ && !is_frozen_since(*model_, *copies_[0])) {
+    follow(*model_, pointers_to(copies_));
+    return false;
+  }
+  auto anew = make_copies();
+  follow(*model_, pointers_to(anew));
+  // Nothing throws from here on.
+  copies_ = std::move(anew);
+  seen_ = std::move(now);
+  return true;
 }
 
 void replica_set::follow(Module& model, const std::vector<Module*>& copies) {

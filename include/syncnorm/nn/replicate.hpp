@@ -2,9 +2,11 @@
 
 #include <torch/nn/module.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace syncnorm::nn {
@@ -52,7 +54,9 @@ public:
   /// buffers, training flags, the options named above, and the edges on which
   /// gradients come back. Graphs of former passes stay as they are.
   /// @returns whether the copies were made anew, as they are where the model
-  ///          has other sub-modules than it had, or a parameter was frozen.
+  ///          has other sub-modules than it had, or more or fewer parameters or
+  ///          buffers, or a parameter was frozen.
+  /// @throws error as the constructor; then the copies are those of before.
   bool refresh();
 
   /// The copies, one a device.
@@ -67,15 +71,32 @@ public:
   }
 
 private:
-  void clone_all();
+  using modules = std::vector<std::shared_ptr<torch::nn::Module>>;
+
+  /// A sub-module of the model, and the names of the parameters, buffers and
+  /// children that it has registered.
+  struct registered {
+    /// Owned by others: another one that comes to lie there is not the same.
+    std::weak_ptr<const torch::nn::Module> module;
+    std::array<std::vector<std::string>, 3> names;
+
+    friend bool operator==(const registered& a, const registered& b) {
+      return !a.module.owner_before(b.module)
+             && !b.module.owner_before(a.module) && a.names == b.names;
+    }
+  };
+
+  static void list(const std::shared_ptr<torch::nn::Module>& m,
+                   std::vector<registered>& out);
+  [[nodiscard]] modules make_copies() const;
   void follow(torch::nn::Module& model,
               const std::vector<torch::nn::Module*>& copies);
 
   std::shared_ptr<torch::nn::Module> model_;
   std::vector<torch::Device> devices_;
-  std::vector<std::shared_ptr<torch::nn::Module>> copies_;
-  /// The model's sub-modules when the copies were made.
-  std::vector<const torch::nn::Module*> seen_;
+  modules copies_;
+  /// What the model had when the copies were made.
+  std::vector<registered> seen_;
 };
 
 } // namespace syncnorm::nn
