@@ -108,6 +108,18 @@ struct DataParallelWithCallbackImpl::state {
     share_threads(team);
   }
 
+  state(const state&) = delete;
+  state& operator=(const state&) = delete;
+
+  /// Whoever holds copies has plain modules from here on.
+  ~state() {
+    try {
+      release_replicas(replicas.copies());
+    } catch (...) {
+      // All were called; there is nobody whom it could be thrown at.
+    }
+  }
+
   replica_set replicas;
   SynchronizeOptions synchronize;
   std::shared_ptr<detail::forward_session> session;
@@ -200,9 +212,11 @@ void DataParallelWithCallbackImpl::prepare(std::size_t n) {
                                      options.synchronize());
   }
   auto& session = *state_->session;
+  auto former = state_->replicas.copies();
   if (state_->replicas.refresh()) {
     session.forget_seats();
     state_->seated = false;
+    release_replicas(former);
   }
   if (state_->seated)
     return;

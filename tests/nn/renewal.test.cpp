@@ -254,6 +254,44 @@ TEST_CASE("a buffer that reset() does not register is refused in words") {
                        doctest::Contains("that clone() can copy, got "), error);
 }
 
+using modules = std::vector<std::shared_ptr<torch::nn::Module>>;
+
+/// Copies that nobody runs any more are libtorch's layers, each for itself.
+void check_plain(const modules& copies) {
+  for (const auto& copy : copies) {
+    auto& net = *copy->as<Restless>();
+    CHECK_FALSE(net.norm->is_attached());
+    auto x = torch::randn({5, 4}, torch::kDouble);
+    auto expected = net.plain_forward(x);
+    CHECK(distance(expected, net.forward(x)) <= 1e-10);
+  }
+}
+
+TEST_CASE("copies that somebody holds when they are made anew, or their "
+          "object ends, are plain modules, and the actor system ends") {
+  modules held;
+  for (auto how : {"made anew", "fewer", "ended"}) {
+    CAPTURE(how);
+    actors env;
+    Restless net;
+    {
+      DataParallelWithCallback parallel{env.system, net, on_unhurried_cpus(3)};
+      check_next_pass(parallel, net);
+      held = parallel->copies();
+      REQUIRE(held.size() == 3);
+      if (how == std::string{"made anew"})
+        freeze(net);
+      if (how == std::string{"fewer"})
+        parallel->options.devices({torch::kCPU, torch::kCPU});
+      if (how != std::string{"ended"}) {
+        check_next_pass(parallel, net);
+        check_plain(held);
+      }
+    }
+    check_plain(held);
+  }
+}
+
 } // namespace
 
 } // namespace syncnorm::nn::test

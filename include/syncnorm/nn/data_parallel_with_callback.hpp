@@ -131,7 +131,9 @@ public:
     return module_;
   }
 
-  /// The copies of the last pass, for inspection; none before the first.
+  /// The copies of the last pass, for inspection; none before the first. Those
+  /// that others hold when they are made anew, or this object ends, are plain
+  /// modules from then on.
   [[nodiscard]] std::vector<std::shared_ptr<torch::nn::Module>> copies() const;
 
   void replace_child(const std::string& name,
