@@ -48,7 +48,6 @@ backward_part unpack(const saved_part& saved, const at::Tensor& dy) {
                 "inside"};
   result.dy = dy.defined() ? dy : at::zeros_like(result.x);
   result.statistics = saved.statistics;
-  result.round = saved.round;
   return result;
 }
 

@@ -27,6 +27,8 @@ struct saved_statistics {
   at::Tensor inv_std;
   /// Elements of each channel over all copies.
   std::int64_t count = 0;
+  /// Which of the master's passes it was.
+  std::uint64_t call = 0;
   double eps = 0;
   eps_mode mode = eps_mode::plus;
   /// 1 where the variance counts, 0 where it was clamped; undefined: 1.
@@ -47,8 +49,6 @@ struct saved_part {
   /// Whether the forward pass that the call belongs to is over; null: nobody
   /// knows.
   std::shared_ptr<const std::atomic<bool>> pass_is_over;
-  /// The seat's round, of a copy whose graph is its own.
-  std::uint64_t round = 0;
   /// A copy that has no graph of that round, or -1.
   std::int64_t copy_without_graph = -1;
   /// The stream of the forward pass; nothing on a CPU.
@@ -80,7 +80,6 @@ struct backward_part {
   at::Tensor dy;
   at::Tensor weight;
   saved_statistics statistics;
-  std::uint64_t round = 0;
   /// sum_dy, sum_dy_xmu, gradients of weight and bias: 4 x C.
   at::Tensor sums;
   at::Tensor dx;

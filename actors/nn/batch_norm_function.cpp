@@ -82,6 +82,7 @@ saved_statistics saved_of(const round_reply& reply,
   result.mean = both[0];
   result.inv_std = both[1];
   result.count = reply.count;
+  result.call = reply.call;
   result.eps = options.eps();
   result.mode = options.eps_mode();
   if (result.mode == eps_mode::clamp)
@@ -243,10 +244,8 @@ private:
       return;
     std::vector<saved_part_ptr> parts{save(x_, y_, affine_)};
     set_statistics(*parts[0], saved);
-    if (seat) {
-      parts[0]->round = seat->rounds();
+    if (seat)
       parts[0]->copy_without_graph = seat->copy_without_graph();
-    }
     set_grad_fn(y_, make_node<batch_norm_node>(parts, seat));
   }
 

@@ -28,7 +28,7 @@ public:
   add_over_copies_node(const backward_part& of, participant_ptr seat)
       : seat_{std::move(seat)} {
     of_.x = of.x.detach();
-    of_.round = of.round;
+    of_.statistics.call = of.statistics.call;
   }
 
   variable_list apply(variable_list&& grads) override {
@@ -139,7 +139,7 @@ void begin_exchange(participant& seat, const at::Tensor& sums,
   auto type = *to_dtype(x.scalar_type());
   round_request mine;
   mine.backward = true;
-  mine.call = of.round;
+  mine.call = of.statistics.call;
   mine.type = type;
   mine.channels = x.size(1);
   mine.count = x.numel() / x.size(1);

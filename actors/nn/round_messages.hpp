@@ -42,6 +42,7 @@ public:
   round_reply read(const batch_norm_reply& x, const device_array& like) {
     round_reply result;
     result.count = x.count;
+    result.call = x.call;
     result.num_batches_tracked = x.num_batches_tracked;
     if (like.data() != nullptr) {
       result.device_values = to_device(x.values, like);

@@ -208,6 +208,46 @@ TEST_CASE("copies that come one by one give the same bits as copies that are "
   check_copies_apart(20);
 }
 
+/// A training step of copies with threads of their own against libtorch's layer
+/// on the whole batch.
+void check_step(std::vector<SynchronizedBatchNorm2d>& copies) {
+  auto n = static_cast<std::int64_t>(copies.size());
+  auto x = torch::randn({2 * n, 5, 3, 4}, torch::kDouble);
+  torch::nn::BatchNorm2d plain{5};
+  plain->to(torch::kDouble);
+  auto whole = x.clone().requires_grad_();
+  auto expected = plain->forward(whole);
+  expected.pow(3).sum().backward();
+  std::vector<Tensor> y(copies.size());
+  std::vector<Tensor> dx(copies.size());
+  rethrow_first(on_threads(copies.size(), [&](std::size_t r) {
+    auto part = x.chunk(n)[r].clone().requires_grad_();
+    y[r] = copies[r]->forward(part);
+    y[r].pow(3).sum().backward();
+    dx[r] = part.grad();
+  }));
+  CHECK(distance(expected, torch::cat(y)) <= 1e-10);
+  CHECK(distance(whole.grad(), torch::cat(dx)) <= 1e-10);
+}
+
+TEST_CASE("copies that follow again after passes equal one device forward and "
+          "backward, with the leader where it was") {
+  actors env;
+  auto copies = make_copies(3, 5);
+  auto masters = lead_copies(env.system, copies[0].ptr(), 3);
+  for (int generation = 0; generation < 3; ++generation) {
+    CAPTURE(generation);
+    for (std::size_t r = 1; r < 3; ++r) {
+      // Another one, as after a failure.
+      copies[r] = make_copies(1, 5)[0];
+      follow_copies(env.system, copies[r].ptr(), static_cast<std::int64_t>(r),
+                    masters);
+    }
+    check_step(copies);
+    check_step(copies);
+  }
+}
+
 TEST_CASE("a copy whose layers nobody leads is refused by the layer") {
   actors env;
   auto modules = modules_of(make_copies(2, 5));

@@ -28,7 +28,7 @@ lead_copies(caf::actor_system& system,
 /// Makes `copy` one of those that `lead_copies` has been called for, in this
 /// process or in another. Returns when every layer has registered. After a
 /// pass, or a failure, the first call begins a new generation, in which all
-/// others have to follow again.
+/// others have to follow again; copy 0 stays where it is.
 /// @param copy_id 1 or more, another one for each; a round of more or fewer
 ///                copies than were announced fails.
 /// @throws error `invalid_argument` if `copy` is null or has a layer of which

@@ -27,7 +27,7 @@ struct round_request {
   std::int64_t channels = 0;
   /// Elements of each channel: N * S.
   std::int64_t count = 0;
-  /// Backward: the round in which the forward pass was.
+  /// Backward: the forward reply's.
   std::uint64_t call = 0;
   /// Forward: means, then M2. Backward: sum_dy, then sum_dy_xmu.
   std::vector<double> values;
@@ -56,6 +56,9 @@ struct round_request {
 struct round_reply {
   /// Elements of each channel over all copies.
   std::int64_t count = 0;
+  /// Forward: which of the master's passes this is, the same for all copies,
+  /// whenever each of them has come.
+  std::uint64_t call = 0;
   /// Forward: mean, then inv_std. Backward: the sums over all copies.
   std::vector<double> values;
   device_array device_values;
