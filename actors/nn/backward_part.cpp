@@ -26,6 +26,12 @@ channel_parameters parameters_of(const backward_part& part) {
   return result;
 }
 
+/// A vector of channels, in memory of its own: a gradient is its owner's, to
+/// write to as to any other.
+at::Tensor make_gradient(const backward_part& part) {
+  return at::empty({part.x.size(1)}, part.statistics.mean.options());
+}
+
 /// What is enqueued on `later` from here on waits for what is on `earlier`.
 void let_wait(const c10::Stream& later, const c10::Stream& earlier) {
   c10::Event event{earlier.device_type()};
@@ -123,12 +129,17 @@ forward_streams::entry& forward_streams::entry_of(const c10::Stream& forward) {
 void reduce(backward_part& part, bool split) {
   c10::NoGradGuard no_grad;
   part.dy = with_layout_of(part.x, part.dy);
-  part.sums = at::empty({4, part.x.size(1)}, part.statistics.mean.options());
-  auto row = [&](std::int64_t i) { return part.sums.select(0, i).data_ptr(); };
+  part.sums = at::empty({2, part.x.size(1)}, part.statistics.mean.options());
+  part.weight_grad = make_gradient(part);
+  part.bias_grad = make_gradient(part);
+  backward_sums out;
+  out.sum_dy = part.sums[0].data_ptr();
+  out.sum_dy_xmu = part.sums[1].data_ptr();
+  out.weight_grad = part.weight_grad.data_ptr();
+  out.bias_grad = part.bias_grad.data_ptr();
   tensor_kernels kernels{part.x.device(), split};
   kernels.backward_reduce(view_of(part.dy), view_of(part.x),
-                          parameters_of(part),
-                          {row(0), row(1), row(2), row(3)});
+                          parameters_of(part), out);
 }
 
 at::Tensor totals_for(const backward_part& part, const at::Tensor& sums) {

@@ -80,8 +80,11 @@ struct backward_part {
   at::Tensor dy;
   at::Tensor weight;
   saved_statistics statistics;
-  /// sum_dy, sum_dy_xmu, gradients of weight and bias: 4 x C.
+  /// sum_dy and sum_dy_xmu: 2 x C.
   at::Tensor sums;
+  /// C elements each.
+  at::Tensor weight_grad;
+  at::Tensor bias_grad;
   at::Tensor dx;
 };
 
@@ -112,7 +115,8 @@ private:
   std::optional<c10::MultiStreamGuard> guard_;
 };
 
-/// Sets the sums of this copy. `dy` gets the layout of `x`.
+/// Sets sums and gradients of weight and bias of this copy. `dy` gets the
+/// layout of `x`.
 /// @param split whether to use more than the calling thread on a CPU.
 void reduce(backward_part& part, bool split = true);
 

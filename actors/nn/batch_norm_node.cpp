@@ -135,17 +135,17 @@ variable_list batch_norm_node::run_kernels(const variable_list& grads) {
     auto affine = part.weight.defined();
     result.push_back(part.dx);
     result.push_back(affine && task_should_compute_output(i + 1)
-                         ? part.sums[2]
+                         ? part.weight_grad
                          : at::Tensor{});
     result.push_back(affine && task_should_compute_output(i + 2)
-                         ? part.sums[3]
+                         ? part.bias_grad
                          : at::Tensor{});
   }
   if (handed_over_)
     result.emplace_back();
   if (!whole) {
     const auto& mine = parts.front();
-    begin_exchange(*seat_, mine.sums.narrow(0, 0, 2), mine);
+    begin_exchange(*seat_, mine.sums, mine);
     result[0] = exchange_node::token();
     handed_over_->part = std::move(parts.front());
   }
@@ -161,14 +161,14 @@ batch_norm_node::total_sums_of(const std::vector<backward_part>& parts) const {
   if (first.statistics.constant)
     return {};
   if (seat_)
-    return exchange_sums(*seat_, first.sums.narrow(0, 0, 2), first);
+    return exchange_sums(*seat_, first.sums, first);
   auto home = std::any_of(parts.begin(), parts.end(), is_on_cpu)
                   ? at::Device{at::kCPU}
                   : first.x.device();
   auto total = at::zeros({2, first.x.size(1)},
                          at::TensorOptions{home}.dtype(at::kDouble));
   for (const auto& part : parts)
-    total += part.sums.narrow(0, 0, 2).to(total.options());
+    total += part.sums.to(total.options());
   return total;
 }
 
