@@ -46,6 +46,7 @@ backward_part unpack(const saved_part& saved, const at::Tensor& dy) {
   result.x = saved.x.unpack();
   if (saved.has_weight)
     result.weight = saved.weight.unpack();
+  result.has_bias = saved.has_bias;
   // Only in a graph of several copies.
   if (!result.x.defined() || result.weight.defined() != saved.has_weight)
     throw error{errc::invalid_argument,
@@ -130,13 +131,17 @@ void reduce(backward_part& part, bool split) {
   c10::NoGradGuard no_grad;
   part.dy = with_layout_of(part.x, part.dy);
   part.sums = at::empty({2, part.x.size(1)}, part.statistics.mean.options());
-  part.weight_grad = make_gradient(part);
-  part.bias_grad = make_gradient(part);
   backward_sums out;
   out.sum_dy = part.sums[0].data_ptr();
   out.sum_dy_xmu = part.sums[1].data_ptr();
-  out.weight_grad = part.weight_grad.data_ptr();
-  out.bias_grad = part.bias_grad.data_ptr();
+  if (part.weight.defined()) {
+    part.weight_grad = make_gradient(part);
+    out.weight_grad = part.weight_grad.data_ptr();
+  }
+  if (part.has_bias) {
+    part.bias_grad = make_gradient(part);
+    out.bias_grad = part.bias_grad.data_ptr();
+  }
   tensor_kernels kernels{part.x.device(), split};
   kernels.backward_reduce(view_of(part.dy), view_of(part.x),
                           parameters_of(part), out);

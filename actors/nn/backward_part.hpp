@@ -42,6 +42,7 @@ struct saved_part {
   torch::autograd::SavedVariable x;
   torch::autograd::SavedVariable weight;
   bool has_weight = false;
+  bool has_bias = false;
   saved_statistics statistics;
   /// Whether they are set: in a data-parallel graph by the copy's thread, while
   /// others may have the node already.
@@ -79,10 +80,11 @@ struct backward_part {
   at::Tensor x;
   at::Tensor dy;
   at::Tensor weight;
+  bool has_bias = false;
   saved_statistics statistics;
   /// sum_dy and sum_dy_xmu: 2 x C.
   at::Tensor sums;
-  /// C elements each.
+  /// C elements each, if there is a weight, a bias.
   at::Tensor weight_grad;
   at::Tensor bias_grad;
   at::Tensor dx;

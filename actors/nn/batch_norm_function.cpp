@@ -130,6 +130,7 @@ saved_part_ptr save(const at::Tensor& x, const at::Tensor& y,
   part->has_weight = affine.weight.defined();
   if (part->has_weight && is_saved(affine.weight))
     part->weight = torch::autograd::SavedVariable{affine.weight, false};
+  part->has_bias = affine.bias.defined();
   if (c10::GradMode::is_enabled())
     part->edges =
         torch::autograd::collect_next_edges(x, affine.weight, affine.bias);
@@ -231,10 +232,10 @@ private:
     channel_parameters parameters;
     parameters.mean = saved.mean.data_ptr();
     parameters.inv_std = saved.inv_std.data_ptr();
-    if (affine_.weight.defined()) {
+    if (affine_.weight.defined())
       parameters.weight = affine_.weight.data_ptr();
+    if (affine_.bias.defined())
       parameters.bias = affine_.bias.data_ptr();
-    }
     tensor_kernels kernels{x_.device()};
     kernels.normalize(view_of(x_), parameters, mutable_view_of(y_));
   }
@@ -260,6 +261,7 @@ private:
 struct running_tensors {
   at::Tensor mean;
   at::Tensor var;
+  /// Undefined as well if nobody counts.
   at::Tensor batches;
 
   [[nodiscard]] bool on_cpu() const {
@@ -277,19 +279,26 @@ void add_options(const SynchronizedBatchNormOptions& options,
   out.cumulative = !momentum;
 }
 
+std::int64_t count_of(const running_tensors& running, known_counter& counter) {
+  if (!running.batches.defined())
+    return 0;
+  return running.on_cpu() ? running.batches.item<std::int64_t>()
+                          : counter.read(running.batches);
+}
+
 /// Puts the layer's running statistics into copy 0's message.
 void add_running(const running_tensors& running, known_counter& counter,
                  round_request& out) {
-  if (!running.mean.defined())
+  // As libtorch's layer, the average over all batches stays as it is if nobody
+  // counts them.
+  if (!running.mean.defined() || (out.cumulative && !running.batches.defined()))
     return;
   auto both = at::cat({running.mean.detach(), running.var.detach()});
-  if (running.on_cpu()) {
+  if (running.on_cpu())
     out.running = to_doubles(both);
-    out.num_batches_tracked = running.batches.item<std::int64_t>();
-  } else {
+  else
     out.device_running = to_array(both);
-    out.num_batches_tracked = counter.read(running.batches);
-  }
+  out.num_batches_tracked = count_of(running, counter);
 }
 
 void require_several_values(std::int64_t count, bool training) {
@@ -319,6 +328,8 @@ void take_over(const round_reply& reply, const running_tensors& running,
   } else {
     return;
   }
+  if (!running.batches.defined())
+    return;
   if (running.on_cpu())
     running.batches.fill_(reply.num_batches_tracked);
   else

@@ -132,14 +132,12 @@ variable_list batch_norm_node::run_kernels(const variable_list& grads) {
   variable_list result;
   for (auto& part : parts) {
     auto i = result.size();
-    auto affine = part.weight.defined();
+    auto if_wanted = [&](std::size_t output, const at::Tensor& grad) {
+      return task_should_compute_output(output) ? grad : at::Tensor{};
+    };
     result.push_back(part.dx);
-    result.push_back(affine && task_should_compute_output(i + 1)
-                         ? part.weight_grad
-                         : at::Tensor{});
-    result.push_back(affine && task_should_compute_output(i + 2)
-                         ? part.bias_grad
-                         : at::Tensor{});
+    result.push_back(if_wanted(i + 1, part.weight_grad));
+    result.push_back(if_wanted(i + 2, part.bias_grad));
   }
   if (handed_over_)
     result.emplace_back();

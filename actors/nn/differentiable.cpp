@@ -207,10 +207,11 @@ variable_list differentiable_backward(const std::vector<backward_part>& parts,
     result.push_back((dx * spread(inv_std)).to(parts[r].x.scalar_type()));
     auto here = [&](const at::Tensor& v) { return v.to(x[r].device()); };
     auto dy = parts[r].dy.to(type);
-    auto affine = parts[r].weight.defined();
-    result.push_back(affine ? summation::per_channel(dy * xmu) * here(inv_std)
-                            : at::Tensor{});
-    result.push_back(affine ? summation::per_channel(dy) : at::Tensor{});
+    result.push_back(parts[r].weight.defined()
+                         ? summation::per_channel(dy * xmu) * here(inv_std)
+                         : at::Tensor{});
+    result.push_back(parts[r].has_bias ? summation::per_channel(dy)
+                                       : at::Tensor{});
   }
   return result;
 }

@@ -75,6 +75,15 @@ void check_vector(const char* kind, const char* argument, const at::Tensor& x,
          x.device().str());
 }
 
+/// One of the two would be of no use, and libtorch updates it all the same.
+void check_running(const char* kind, const layer_vectors& vectors) {
+  auto mean = vectors.running_mean.defined();
+  if (mean != vectors.running_var.defined())
+    fail(errc::invalid_argument, kind, mean ? "running_var" : "running_mean",
+         mean ? "a tensor beside running_mean" : "a tensor beside running_var",
+         "none");
+}
+
 /// A tangent would be lost without a word.
 void check_tangent(const char* kind, const char* argument,
                    const at::Tensor& x) {
@@ -118,6 +127,7 @@ void check_call(const char* kind, const at::Tensor& input,
   auto channels = options.num_features();
   check_vector(kind, "weight", vectors.weight, input, channels);
   check_vector(kind, "bias", vectors.bias, input, channels);
+  check_running(kind, vectors);
   check_vector(kind, "running_mean", vectors.running_mean, input, channels);
   check_vector(kind, "running_var", vectors.running_var, input, channels);
 }

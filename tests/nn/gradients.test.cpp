@@ -1,12 +1,126 @@
-// A layer's gradients as tensors.
+// A layer's gradients as tensors: of which of its own, whose memory, how many
+// digits.
 
 #include "tests/nn/support.hpp"
 
 #include "syncnorm/nn/data_parallel_with_callback.hpp"
 
+#include <initializer_list>
+#include <utility>
+
 namespace syncnorm::nn::test {
 
 namespace {
+
+/// Output, then gradients of a weighted sum by `inputs`.
+template <class Layer>
+std::vector<Tensor> pass_of(Layer& layer, const Tensor& x, const Tensor& dy,
+                            bool create_graph = false) {
+  auto y = layer->forward(x);
+  std::vector<Tensor> inputs{x};
+  for (const auto& own : {layer->weight, layer->bias})
+    if (own.defined())
+      inputs.push_back(own);
+  auto grads =
+      torch::autograd::grad({y}, inputs, {dy}, create_graph, create_graph);
+  grads.insert(grads.begin(), y);
+  return grads;
+}
+
+/// A layer and libtorch's, with a weight and a bias that show, and what both
+/// give.
+class twins {
+public:
+  explicit twins(const torch::nn::BatchNorm1dOptions& options)
+      : plain{options},
+        synced{SynchronizedBatchNorm1dOptions{options}} {
+    torch::NoGradGuard no_grad;
+    auto set = [](auto& layer) {
+      layer->to(torch::kDouble);
+      layer->weight.fill_(2);
+      layer->bias.fill_(5);
+    };
+    set(plain);
+    set(synced);
+  }
+
+  /// Takes a tensor away from both: for example `weight`.
+  template <class F>
+  void without(F member) {
+    member(*plain) = Tensor{};
+    member(*synced) = Tensor{};
+  }
+
+  void check() {
+    for (auto training : {true, true, false}) {
+      plain->train(training);
+      synced->train(training);
+      for (auto create_graph : {false, true})
+        check_pass(create_graph);
+    }
+  }
+
+  torch::nn::BatchNorm1d plain;
+  SynchronizedBatchNorm1d synced;
+
+private:
+  void check_pass(bool create_graph) {
+    CAPTURE(create_graph);
+    auto x = (torch::randn({6, 3}, torch::kDouble) * 2 + 3).requires_grad_();
+    auto dy = torch::randn({6, 3}, torch::kDouble);
+    auto expected = pass_of(plain, x, dy, create_graph);
+    auto found = pass_of(synced, x, dy, create_graph);
+    REQUIRE(expected.size() == found.size());
+    for (std::size_t i = 0; i < found.size(); ++i)
+      CHECK(distance(expected[i], found[i]) <= 1e-10);
+    CHECK(distance(plain->running_mean, synced->running_mean) <= 1e-10);
+    CHECK(distance(plain->running_var, synced->running_var) <= 1e-10);
+    if (plain->num_batches_tracked.defined())
+      CHECK(torch::equal(plain->num_batches_tracked,
+                         synced->num_batches_tracked));
+  }
+};
+
+TEST_CASE("a layer whose weight, bias or counter was taken away does without "
+          "that one alone, as libtorch's") {
+  auto weight = [](auto& layer) -> Tensor& { return layer.weight; };
+  auto bias = [](auto& layer) -> Tensor& { return layer.bias; };
+  auto counter = [](auto& layer) -> Tensor& {
+    return layer.num_batches_tracked;
+  };
+  for (auto momentum : {optional_momentum{0.3}, optional_momentum{}}) {
+    auto options = torch::nn::BatchNorm1dOptions(3).momentum(momentum);
+    auto check_without = [&](auto... members) {
+      twins both{options};
+      (both.without(members), ...);
+      both.check();
+    };
+    check_without(weight);
+    check_without(bias);
+    check_without(counter);
+    check_without(weight, bias, counter);
+  }
+}
+
+TEST_CASE("one of the running statistics without the other is refused in "
+          "words, before anything is written") {
+  SynchronizedBatchNorm1d layer{3};
+  auto var = std::exchange(layer->running_var, Tensor{});
+  auto x = torch::randn({4, 3});
+  for (auto training : {true, false}) {
+    layer->train(training);
+    CHECK_THROWS_WITH_AS(
+        layer->forward(x),
+        "SynchronizedBatchNorm1d: running_var: expected a tensor beside "
+        "running_mean, got none",
+        error);
+  }
+  layer->running_var = var;
+  layer->running_mean = Tensor{};
+  CHECK_THROWS_WITH_AS(layer->forward(x),
+                       doctest::Contains("running_mean: expected"), error);
+  CHECK(layer->num_batches_tracked.item<std::int64_t>() == 0);
+}
 
 /// Gradients of weight and bias are the caller's, to do with what can be done
 /// to libtorch's.

@@ -125,8 +125,9 @@ struct SynchronizedBatchNormBase::call {
 /// count; `dtype_mismatch`, also for a tensor that is not dense;
 /// `device_mismatch` for parameters on another device; `invalid_argument` for a
 /// batch of one value per channel (over all copies; in evaluation without
-/// running statistics, of this one), for options out of range, and for a
-/// tangent of forward mode; `device_unavailable`; and all ways in which a round
+/// running statistics, of this one), for options out of range, for a running
+/// mean without a running variance or the other way round, and for a tangent of
+/// forward mode; `device_unavailable`; and all ways in which a round
 /// fails. A copy that throws has told the others first, forward or backward.
 ///
 /// Numerics: moments of shifted block sums, merged in float64; the same bits
