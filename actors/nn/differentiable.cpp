@@ -111,11 +111,12 @@ struct constants {
   at::Tensor inv_std;
 };
 
-/// Mean and inverse deviation with their history in every x.
+/// Mean and inverse deviation of x, as it is given, with their history in every
+/// x.
 constants statistics_of(const std::vector<at::Tensor>& x, const summation& sum,
                         const saved_statistics& saved) {
   if (saved.constant)
-    return {saved.mean, saved.inv_std};
+    return {at::zeros_like(saved.mean), saved.inv_std};
   auto n = static_cast<double>(saved.count);
   auto mean = sum([&](std::size_t r) {
                 return std::pair{x[r], x[r]};
@@ -176,7 +177,9 @@ variable_list differentiable_backward(const std::vector<backward_part>& parts,
   std::vector<at::Tensor> x;
   std::vector<at::Tensor> g;
   for (const auto& part : parts) {
-    x.push_back(part.x.to(type));
+    // Around the mean of the forward pass, as a constant: a large mean would
+    // cost the sums below their digits.
+    x.push_back(part.x.to(type) - along_channels(part.statistics.mean, part.x));
     auto dy = part.dy.to(type);
     g.push_back(part.weight.defined() ? dy * along_channels(part.weight, part.x)
                                       : dy);

@@ -21,6 +21,8 @@ namespace syncnorm::nn::detail {
 ///
 /// Sums run over all parts; with a seat, over all copies, by rounds, for which
 /// the calling thread waits.
+/// The mean is that of the forward pass and what sum(x - mean) / N adds to it.
+///
 /// @param parts their x, dy and weight have their history.
 [[nodiscard]] torch::autograd::variable_list
 differentiable_backward(const std::vector<backward_part>& parts,

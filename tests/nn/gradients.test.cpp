@@ -157,6 +157,46 @@ TEST_CASE("gradients of weight and bias may be written to in place, and hold "
                    [&](const Tensor& x) { return parallel->forward(x); });
 }
 
+/// Gradients of a float32 batch by input, weight and bias, and what they lead
+/// to in turn, against those of libtorch's layer in float64.
+template <class Run>
+void check_digits(SynchronizedBatchNorm1d& layer, Run run, double mean) {
+  CAPTURE(mean);
+  auto at = torch::randn({512, 3}) + mean;
+  auto dy = torch::randn({512, 3}, torch::kDouble);
+  auto derive = [&](Tensor x, const Tensor& weight, auto forward) {
+    x = x.detach().clone().requires_grad_();
+    auto first = torch::autograd::grad({forward(x)}, {x, weight},
+                                       {dy.to(x.scalar_type())}, true, true);
+    auto along = first[0].pow(3).sum() + first[1].square().sum();
+    first.push_back(torch::autograd::grad({along}, {x})[0]);
+    return first;
+  };
+  torch::nn::BatchNorm1d plain{3};
+  plain->to(torch::kDouble);
+  auto expected = derive(at.to(torch::kDouble), plain->weight,
+                         [&](const Tensor& x) { return plain->forward(x); });
+  auto found = derive(at, layer->weight, run);
+  // A few of float32's roundings, as of libtorch's layer around 0.
+  for (std::size_t i = 0; i < found.size(); ++i)
+    CHECK(distance(expected[i], found[i]) <= 2e-6);
+}
+
+TEST_CASE("float32 gradients that can be derived again keep their digits "
+          "whatever the mean of the batch") {
+  actors env;
+  SynchronizedBatchNorm1d layer{3};
+  DataParallelWithCallback parallel{
+      env.system, layer,
+      DataParallelWithCallbackOptions{}.devices({torch::kCPU, torch::kCPU})};
+  for (auto mean : {0.0, 1e2, 1e4, 1e5}) {
+    check_digits(
+        layer, [&](const Tensor& x) { return layer->forward(x); }, mean);
+    check_digits(
+        layer, [&](const Tensor& x) { return parallel->forward(x); }, mean);
+  }
+}
+
 } // namespace
 
 } // namespace syncnorm::nn::test
