@@ -218,6 +218,7 @@ TEST_CASE("a round of empty batches only changes no running statistics and "
   CHECK(x[1].grad().sizes() == x[1].sizes());
   CHECK(torch::equal(layer->running_mean, torch::zeros({3})));
   CHECK(torch::equal(layer->running_var, torch::ones({3})));
+  CHECK(layer->num_batches_tracked.item<std::int64_t>() == 0);
   CHECK(torch::equal(layer->weight.grad(), torch::zeros({3})));
 }
 

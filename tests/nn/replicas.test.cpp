@@ -248,6 +248,24 @@ TEST_CASE("copies that follow again after passes equal one device forward and "
   }
 }
 
+TEST_CASE("copies whose epsilon, its mode or momentum differ are refused, and "
+          "work when they are the same again") {
+  actors env;
+  auto copies = make_copies(2, 5);
+  auto check_refused = [&](auto change) {
+    change(copies[1]->options);
+    synchronize(env.system, modules_of(copies));
+    CHECK_THROWS_WITH_AS(check_step(copies),
+                         doctest::Contains("the same options"), error);
+    copies[1]->options = copies[0]->options;
+    synchronize(env.system, modules_of(copies));
+    check_step(copies);
+  };
+  check_refused([](auto& options) { options.eps(1e-3); });
+  check_refused([](auto& options) { options.momentum(0.3); });
+  check_refused([](auto& options) { options.eps_mode(eps_mode::clamp); });
+}
+
 TEST_CASE("a copy whose layers nobody leads is refused by the layer") {
   actors env;
   auto modules = modules_of(make_copies(2, 5));

@@ -39,11 +39,12 @@ namespace syncnorm::nn {
 /// backward pass that comes to one before another is done is refused.
 ///
 /// The copies are models of one shape, made for example by `clone()`; their
-/// position is their identifier. Copy 0's options, running statistics and
-/// counters count; the other copies take over the results, so that all stay
-/// equal. Gradients of parameters stay local: added up, they are the whole
-/// batch's if the copies' losses add up to its loss, so that means are weighed
-/// by each copy's share of the samples.
+/// position is their identifier. A call in which copies differ in epsilon, its
+/// mode or momentum is refused. Copy 0's running statistics and counters count;
+/// the other copies take over the results, so that all stay equal. Gradients of
+/// parameters stay local: added up, they are the whole batch's if the copies'
+/// losses add up to its loss, so that means are weighed by each copy's share of
+/// the samples.
 ///
 /// Copies that were synchronized before are released first, also after an
 /// error. A single copy sends no message.
