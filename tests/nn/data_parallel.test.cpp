@@ -11,10 +11,6 @@ namespace {
 
 using shape = std::vector<std::int64_t>;
 
-std::vector<torch::Device> cpu_times(std::size_t n) {
-  return std::vector<torch::Device>(n, torch::Device{torch::kCPU});
-}
-
 DataParallelWithCallbackOptions on_cpus(std::size_t n) {
   return DataParallelWithCallbackOptions{}.devices(cpu_times(n));
 }

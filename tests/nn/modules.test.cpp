@@ -13,10 +13,6 @@ namespace syncnorm::nn::test {
 
 namespace {
 
-std::vector<torch::Device> cpu_times(std::size_t n) {
-  return std::vector<torch::Device>(n, torch::Device{torch::kCPU});
-}
-
 TEST_CASE("files of plain batch norm load into the synchronized one and back") {
   torch::nn::Sequential plain{torch::nn::Conv2d(1, 3, 2),
                               torch::nn::BatchNorm2d(3)};

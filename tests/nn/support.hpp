@@ -15,6 +15,7 @@
 #include "syncnorm/nn/synchronize.hpp"
 #include "syncnorm/nn/synchronized_batch_norm.hpp"
 
+#include <cstddef>
 #include <exception>
 #include <functional>
 #include <string>
@@ -47,6 +48,11 @@ struct actors {
   config cfg;
   caf::actor_system system{cfg};
 };
+
+/// The devices of `n` copies on CPUs.
+inline std::vector<torch::Device> cpu_times(std::size_t n) {
+  return std::vector<torch::Device>(n, torch::Device{torch::kCPU});
+}
 
 /// Runs `body(r)` for each of `n` copies on a thread of its own and waits.
 /// Returns what each threw, or null.
