@@ -65,8 +65,8 @@ using sync_master_actor = detail::typed_actor<
     /// any actor of the master's node may say it.
     caf::result<void>(give_up_atom, round_tag, std::string),
 
-    /// From a thread with a slave's pipe, or the owner, if it is a thread: the
-    /// same. The slot shows that it is of this process.
+    /// From the owner, if it is a thread: the same. The slot shows that it is
+    /// of this process.
     caf::result<void>(give_up_atom, round_tag, std::string, detail::reply_slot),
 
     /// From the master's own timer: is the round overdue?

@@ -166,14 +166,14 @@ public:
       return make_error(errc::invalid_argument,
                         about()
                             + "an actor's pipe gives up by give_up(self, why)");
-    // By the way that its messages go, none of which may overtake it.
-    detail::reply_slot proof{link_};
+    // By the way that its messages go, none of which may overtake it; in the
+    // name of the agent, which is the one that registered.
     if (!detail::is_distant(master_))
-      detail::anon_send(master_, give_up_atom_v, next_tag(), std::move(why),
-                        std::move(proof));
+      detail::send_as(agent_->actor(), master_, give_up_atom_v, next_tag(),
+                      std::move(why));
     else
       detail::anon_send(agent_->actor(), give_up_atom_v, next_tag(),
-                        std::move(why), std::move(proof));
+                        std::move(why), detail::reply_slot{link_});
     return {};
   }
 

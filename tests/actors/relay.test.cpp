@@ -600,6 +600,13 @@ private:
   caf::typed_response_promise<slave_ticket> promise_;
 };
 
+/// Returns when `relay` has handled what this thread has sent it.
+void settle(tree_type& tree, const block_master& relay, std::int64_t id) {
+  detail::request(tree.actor(id), relay, nr_slaves_atom_v)
+      .receive([](std::uint64_t) {},
+               [](const caf::error& x) { FAIL(describe(x)); });
+}
+
 /// Sends the first message of that replica, and waits for the answer for long,
 /// but not for ever.
 auto send_first(tree_type& tree, const block_master& to, std::int64_t id) {
@@ -633,11 +640,9 @@ TEST_CASE_FIXTURE(system_fixture, "what becomes of a replica that dies while "
     auto relay = tree.add_relay(tree.master(), "bn1", {1, 2}, merge_blocks);
     std::ignore = register_slave(tree.actor(1), relay, 1);
     auto ticket = register_slave(tree.actor(2), relay, 2);
+    settle(tree, relay, 2);
     tree.kill(1);
-    // Answered when the relay has seen all of this.
-    detail::request(tree.actor(2), relay, nr_slaves_atom_v)
-        .receive([](std::uint64_t) {},
-                 [](const caf::error& x) { FAIL(describe(x)); });
+    settle(tree, relay, 2);
     detail::anon_send(parent, go_atom_v);
     std::move(ticket).receive([](const slave_ticket&) {},
                               [](const caf::error& x) { FAIL(describe(x)); });
@@ -646,6 +651,24 @@ TEST_CASE_FIXTURE(system_fixture, "what becomes of a replica that dies while "
                           : two.failed(errc::participant_down, {"replica 1"});
     CHECK_MESSAGE(good, two.text());
   }
+}
+
+TEST_CASE_FIXTURE(system_fixture, "a replica that died while its relay "
+                                  "registers is replaced before that has its "
+                                  "answer") {
+  auto parent = system.spawn<hesitant_parent>();
+  tree_type tree{system, caf::actor_cast<block_master>(parent)};
+  auto relay = tree.add_relay(tree.master(), "bn1", {1, 1}, merge_blocks);
+  std::ignore = register_slave(tree.actor(1), relay, 1);
+  settle(tree, relay, 1);
+  tree.kill(1);
+  settle(tree, relay, 1);
+  auto ticket = register_slave(tree.actor(1), relay, 1);
+  settle(tree, relay, 1);
+  detail::anon_send(parent, go_atom_v);
+  std::move(ticket).receive(
+      [](const slave_ticket& x) { CHECK(x.first.generation == 2); },
+      [](const caf::error& x) { FAIL(describe(x)); });
 }
 
 TEST_CASE_FIXTURE(system_fixture, "a message before its ticket is refused, and "

@@ -173,6 +173,24 @@ TEST_CASE_FIXTURE(system_fixture,
 }
 
 TEST_CASE_FIXTURE(system_fixture,
+                  "a thread that was expelled gives up for nobody, also where "
+                  "another one has its identifier") {
+  master_type master{system,
+                     {.layer = "bn1",
+                      .deadline = 1h,
+                      .policy = failure_policy::continue_with_survivors},
+                     add_up};
+  auto old = std::move(*master.register_slave(1));
+  CHECK(old.give_up("out of memory") == caf::none);
+  auto pipe = std::move(*master.register_slave(1));
+  REQUIRE(pipe.generation() == old.generation());
+  CHECK(old.give_up("out of time") == caf::none);
+  std::ignore = pipe.run_slave_async(1);
+  CHECK(outcome_of(master.run_master(2)).value == 3);
+  CHECK(outcome_of(pipe.await_reply()).value == 3);
+}
+
+TEST_CASE_FIXTURE(system_fixture,
                   "a thread of an earlier generation gives up for nobody") {
   master_type master{system, {.layer = "bn1", .deadline = 1h}, add_up};
   auto old = std::move(*master.register_slave(1));

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -32,9 +33,10 @@ inline caf::error master_is_down(std::int64_t identifier,
 /// has exited, at once. Where an answer came before, the actor drops this one.
 class lost_answer final : public caf::attachable {
 public:
-  /// How many requests of one who only asks are answered. Who waits for more at
-  /// a time gets CAF's timeouts for the first ones.
-  static constexpr std::size_t max_requests = 64;
+  /// How many requests of one who only asks are answered, where nobody knows
+  /// which have been: of an actor that blocks. One that waits for more at a
+  /// time gets CAF's timeouts for the first ones.
+  static constexpr std::size_t max_unknown = 8;
 
   /// Whose request it is.
   struct replica {
@@ -108,10 +110,20 @@ Master stand_in_for(Self&& self, const Master& master,
       self->home_system(), master_is_down(identifier, reason_of_exit(gone))));
 }
 
+/// Forgets the ids of answers that have come.
+template <class Self>
+void keep_open(Self&& self, std::vector<caf::message_id>& ids) {
+  using actor_type = std::remove_reference_t<decltype(*self)>;
+  std::erase_if(ids, [&](auto id) { return !may_wait_for(self, id); });
+  if (!std::is_base_of_v<caf::scheduled_actor,
+                         actor_type> && ids.size() == lost_answer::max_unknown)
+    ids.erase(ids.begin());
+}
+
 /// Call before a request to a master: if that is on another node, the request
 /// gets `master_down` as soon as the node is taken for lost; at once if it was
-/// before. For the last request of a replica, and the last
-/// `lost_answer::max_requests` of those who only ask.
+/// before. For the last request of a replica, and all of those who only ask;
+/// see `lost_answer::max_unknown`.
 /// @returns the id of the answer to a replica's request before, if there was
 ///          one.
 template <class Self, class Master>
@@ -132,8 +144,7 @@ std::optional<caf::message_id> answer_if_lost(Self&& self, const Master& master,
     replaced = before.back();
   if (replaced)
     before.clear();
-  else if (before.size() == lost_answer::max_requests)
-    before.erase(before.begin());
+  keep_open(self, before);
   before.push_back(next_answer(self));
   proxy->attach(std::make_unique<lost_answer>(caf::weak_actor_ptr{self->ctrl()},
                                               std::move(before), whose));

@@ -85,13 +85,9 @@ void round_keeper<In, Out>::give_up(const round_tag& tag,
 }
 
 template <class In, class Out>
-void round_keeper<In, Out>::give_up_here(const round_tag& tag,
-                                         const std::string& why) {
-  auto position = members().find(tag.identifier);
-  if (!position)
-    return;
-  if (tag.identifier == 0 ? !seats_[0].address : tag.generation == generation_)
-    give_up_at(*position, why);
+void round_keeper<In, Out>::give_up_owner(const std::string& why) {
+  if (members().find(0) && !seats_[0].address)
+    give_up_at(0, why);
 }
 
 template <class In, class Out>

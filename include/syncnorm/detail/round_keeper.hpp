@@ -97,10 +97,10 @@ public:
         [this](give_up_atom, const round_tag& tag, const std::string& why) {
           give_up(tag, why);
         },
-        [this](give_up_atom, const round_tag& tag, const std::string& why,
+        [this](give_up_atom, const round_tag&, const std::string& why,
                const reply_slot& proof) {
           if (proof.is_from_here())
-            give_up_here(tag, why);
+            give_up_owner(why);
         },
         [this](check_deadline_atom) { check_deadline(); },
         [this](register_relay_atom, std::int64_t first, std::int64_t count) {
@@ -151,6 +151,9 @@ protected:
   [[nodiscard]] virtual bool has_welcomed() const {
     return true;
   }
+
+  /// Somebody registers whose identifier another one has.
+  virtual void on_contest() {}
 
   virtual void on_new_generation() {}
 
@@ -315,8 +318,8 @@ private:
   caf::error after_failure(std::size_t position);
 
   void give_up(const round_tag& tag, const std::string& why);
-  /// A thread of this process does.
-  void give_up_here(const round_tag& tag, const std::string& why);
+  /// The owner is a thread.
+  void give_up_owner(const std::string& why);
   /// Whether the sender may say that the owner gives up: the owner itself, or
   /// any actor of this node where no actor has led last.
   [[nodiscard]] bool speaks_for_owner();

@@ -15,6 +15,8 @@ caf::result<slave_ticket> round_keeper<In, Out>::enlist(participant x) {
                       where() + ": only an actor can register");
   if (auto refusal = x.is_relay ? refuse_relay() : std::nullopt)
     return std::move(*refusal);
+  if (members().find(x.identifier))
+    on_contest();
   // One that cannot take part ends no generation for those who can.
   if (auto refusal = members().refuse(x, where()))
     return std::move(*refusal);

@@ -115,7 +115,8 @@ private:
                             this->where()
                                 + ": the relay's parent is of another layer");
       refuse_guests(why);
-      return this->fail(why);
+      this->fail(why);
+      return blame_departed();
     }
     for (auto& x : std::exchange(guests_, {}))
       x.promise.deliver(this->ticket_for(x.tag));
@@ -124,8 +125,8 @@ private:
     blame_departed();
   }
 
-  /// Somebody left while the parent was asked, whose policy says what that
-  /// means.
+  /// Somebody left while the parent was asked, whose policy, once it is known,
+  /// says what that means.
   void blame_departed() {
     for (auto& x : std::exchange(departed_, {}))
       base::on_down(x.who, x.reason);
@@ -134,6 +135,11 @@ private:
   void refuse_guests(const caf::error& why) {
     for (auto& x : std::exchange(guests_, {}))
       x.promise.deliver(why);
+  }
+
+  /// Who has left does not keep its identifier until the parent answers.
+  void on_contest() override {
+    blame_departed();
   }
 
   void on_new_generation() override {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 
@@ -31,6 +32,24 @@ void anon_send(const Handle& to, Ts&&... xs) {
   caf::anon_send(to, std::forward<Ts>(xs)...);
 #else
   caf::anon_mail(std::forward<Ts>(xs)...).send(to);
+#endif
+}
+
+/// Sends from an ordinary thread in the name of an actor.
+template <class Handle, class... Ts>
+void send_as(const caf::actor& from, const Handle& to, Ts&&... xs) {
+  auto* receiver = caf::actor_cast<caf::abstract_actor*>(to);
+  auto sender = caf::actor_cast<caf::strong_actor_ptr>(from);
+#if SYNCNORM_CAF_LEGACY
+  receiver->enqueue(caf::make_mailbox_element(std::move(sender),
+                                              caf::make_message_id(), {},
+                                              std::forward<Ts>(xs)...),
+                    nullptr);
+#else
+  receiver->enqueue(caf::make_mailbox_element(std::move(sender),
+                                              caf::make_message_id(),
+                                              std::forward<Ts>(xs)...),
+                    nullptr);
 #endif
 }
 
@@ -90,7 +109,6 @@ auto request_within(Self&& self, caf::timespan timeout, const Handle& to,
 #endif
 }
 
-#if SYNCNORM_CAF_LEGACY
 /// What an actor waits for, which CAF tells only those who derive from it.
 struct pending_answers : caf::scheduled_actor {
   static bool contain(const caf::scheduled_actor& self, caf::message_id id) {
@@ -98,10 +116,21 @@ struct pending_answers : caf::scheduled_actor {
     const auto& next = self.*&pending_answers::awaited_responses_;
     return any.find(id) != any.end()
            || std::any_of(next.begin(), next.end(),
-                          [id](const auto& x) { return x.first == id; });
+                          [id](const auto& x) { return std::get<0>(x) == id; });
   }
 };
-#endif
+
+/// Whether `self` may wait for the answer of that id; of an actor that blocks,
+/// nobody knows.
+template <class Self>
+bool may_wait_for([[maybe_unused]] Self&& self,
+                  [[maybe_unused]] caf::message_id answer) {
+  using actor_type = std::remove_reference_t<decltype(*self)>;
+  if constexpr (std::is_base_of_v<caf::scheduled_actor, actor_type>)
+    return pending_answers::contain(*self, answer);
+  else
+    return true;
+}
 
 /// Ends the timer of a request whose answer, of that id, has come. CAF 0.17
 /// keeps it until it rings. Leaves it if the actor waits for the answer, and to
@@ -110,10 +139,8 @@ template <class Self>
 void end_timer([[maybe_unused]] Self&& self,
                [[maybe_unused]] caf::message_id answer) {
 #if SYNCNORM_CAF_LEGACY
-  using actor_type = std::remove_reference_t<decltype(*self)>;
-  if constexpr (std::is_base_of_v<caf::scheduled_actor, actor_type>)
-    if (!pending_answers::contain(*self, answer))
-      self->clock().cancel_request_timeout(&*self, answer);
+  if (!may_wait_for(self, answer))
+    self->clock().cancel_request_timeout(&*self, answer);
 #endif
 }
 
