@@ -35,7 +35,8 @@ void anon_send(const Handle& to, Ts&&... xs) {
 #endif
 }
 
-/// Sends from an ordinary thread in the name of an actor.
+/// Sends from an ordinary thread in the name of an actor. CAF 1.x has that for
+/// itself alone.
 template <class Handle, class... Ts>
 void send_as(const caf::actor& from, const Handle& to, Ts&&... xs) {
   auto* receiver = caf::actor_cast<caf::abstract_actor*>(to);
