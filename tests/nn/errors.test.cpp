@@ -74,15 +74,6 @@ std::vector<Tensor> batches(std::size_t copies) {
   return result;
 }
 
-DataParallelWithCallbackOptions on_patient_cpus(std::size_t n) {
-  // Longer than any test: an error must not wait for the deadline.
-  SynchronizeOptions options;
-  options.deadline = std::chrono::hours{1};
-  return DataParallelWithCallbackOptions{}
-      .devices(std::vector<torch::Device>(n, torch::Device{torch::kCPU}))
-      .synchronize(options);
-}
-
 void require_working(DataParallelWithCallback& parallel) {
   auto y = parallel->parallel_apply(batches(4));
   Tensor all;
@@ -313,10 +304,8 @@ TEST_CASE("a copy with a thread of its own that gives up ends the wait of the "
   std::vector<std::shared_ptr<torch::nn::Module>> copies;
   for (int i = 0; i < 4; ++i)
     copies.push_back(Fragile().ptr());
-  SynchronizeOptions options;
-  options.deadline = std::chrono::hours{1};
   for (std::size_t guilty : {std::size_t{0}, std::size_t{2}}) {
-    synchronize(env.system, copies, options);
+    synchronize(env.system, copies, patient());
     auto x = batches(4);
     auto thrown = on_threads(4, [&](std::size_t r) {
       if (r == guilty)
@@ -325,7 +314,7 @@ TEST_CASE("a copy with a thread of its own that gives up ends the wait of the "
     });
     for (std::size_t r = 0; r < 4; ++r)
       CHECK(contains(text_of(thrown[r]), r == guilty ? "" : "out of data"));
-    synchronize(env.system, copies, options);
+    synchronize(env.system, copies, patient());
     rethrow_first(on_threads(
         4, [&](std::size_t r) { copies[r]->as<Fragile>()->forward(x[r]); }));
   }
@@ -349,9 +338,7 @@ attentive_copies(caf::actor_system& system, std::size_t n) {
   std::vector<std::shared_ptr<attentive_net>> result;
   for (std::size_t r = 0; r < n; ++r)
     result.push_back(std::make_shared<attentive_net>());
-  SynchronizeOptions options;
-  options.deadline = std::chrono::hours{1};
-  synchronize(system, result, options);
+  synchronize(system, result, patient());
   return result;
 }
 
@@ -438,8 +425,7 @@ patient_layers(caf::actor_system& system, std::size_t n) {
   std::vector<std::shared_ptr<SynchronizedBatchNorm2dImpl>> result;
   for (std::size_t r = 0; r < n; ++r)
     result.push_back(std::make_shared<SynchronizedBatchNorm2dImpl>(2));
-  SynchronizeOptions options;
-  options.deadline = std::chrono::hours{1};
+  auto options = patient();
   options.prefix = "the ";
   synchronize(system, result, options);
   return result;

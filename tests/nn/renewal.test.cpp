@@ -18,14 +18,6 @@ namespace syncnorm::nn::test {
 
 namespace {
 
-DataParallelWithCallbackOptions on_unhurried_cpus(std::size_t n) {
-  SynchronizeOptions patient;
-  patient.deadline = std::chrono::hours{1};
-  return DataParallelWithCallbackOptions{}
-      .devices(std::vector<torch::Device>(n, torch::Device{torch::kCPU}))
-      .synchronize(patient);
-}
-
 /// Multiplies by a number that no parameter shows.
 struct FactorImpl : torch::nn::Cloneable<FactorImpl> {
   double value = 1;
@@ -168,7 +160,7 @@ TEST_CASE("whichever allocation fails in a pass that makes copies anew, the "
   for (int n = 1; failed; ++n) {
     CAPTURE(n);
     Restless net;
-    DataParallelWithCallback parallel{env.system, net, on_unhurried_cpus(3)};
+    DataParallelWithCallback parallel{env.system, net, on_patient_cpus(3)};
     check_next_pass(parallel, net);
     freeze(net);
     auto x = torch::randn({7, 4}, torch::kDouble);
@@ -183,7 +175,7 @@ TEST_CASE("a model that cannot be cloned any more is an error at every pass, "
           "and works again when it can") {
   actors env;
   Restless net;
-  DataParallelWithCallback parallel{env.system, net, on_unhurried_cpus(2)};
+  DataParallelWithCallback parallel{env.system, net, on_patient_cpus(2)};
   for (int clones : {0, 1}) {
     CAPTURE(clones);
     check_next_pass(parallel, net);
@@ -199,7 +191,7 @@ TEST_CASE("a model that cannot be cloned any more is an error at every pass, "
     net->linear->bias.set_requires_grad(true);
   }
   torch::nn::Sequential outer{net};
-  DataParallelWithCallback of_outer{env.system, outer, on_unhurried_cpus(2)};
+  DataParallelWithCallback of_outer{env.system, outer, on_patient_cpus(2)};
   auto x = torch::randn({7, 4}, torch::kDouble);
   auto y = of_outer->forward(x);
   net->register_module("other", std::make_shared<NotCloneableImpl>());
@@ -225,7 +217,7 @@ TEST_CASE("a sub-module counts in the next pass that lies where the one lay "
     return net->factor.get();
   };
   auto* first = put(2);
-  DataParallelWithCallback parallel{env.system, net, on_unhurried_cpus(2)};
+  DataParallelWithCallback parallel{env.system, net, on_patient_cpus(2)};
   check_next_pass(parallel, net);
   // So small that epsilon counts.
   CHECK(put(0.001) == first);
@@ -236,7 +228,7 @@ TEST_CASE("parameters and buffers that are registered between passes count in "
           "the next one") {
   actors env;
   Restless net;
-  DataParallelWithCallback parallel{env.system, net, on_unhurried_cpus(2)};
+  DataParallelWithCallback parallel{env.system, net, on_patient_cpus(2)};
   check_next_pass(parallel, net);
   net->add_line();
   check_next_pass(parallel, net);
@@ -247,7 +239,7 @@ TEST_CASE("parameters and buffers that are registered between passes count in "
 TEST_CASE("a buffer that reset() does not register is refused in words") {
   actors env;
   Restless net;
-  DataParallelWithCallback parallel{env.system, net, on_unhurried_cpus(2)};
+  DataParallelWithCallback parallel{env.system, net, on_patient_cpus(2)};
   check_next_pass(parallel, net);
   net->register_buffer("extra", torch::zeros({1}));
   CHECK_THROWS_WITH_AS(parallel->forward(torch::randn({7, 4}, torch::kDouble)),
@@ -275,7 +267,7 @@ TEST_CASE("copies that somebody holds when they are made anew, or their "
     actors env;
     Restless net;
     {
-      DataParallelWithCallback parallel{env.system, net, on_unhurried_cpus(3)};
+      DataParallelWithCallback parallel{env.system, net, on_patient_cpus(3)};
       check_next_pass(parallel, net);
       held = parallel->copies();
       REQUIRE(held.size() == 3);

@@ -12,9 +12,11 @@
 #include "syncnorm/detail/caf_compat.hpp"
 #include "syncnorm/error.hpp"
 #include "syncnorm/message_types.hpp"
+#include "syncnorm/nn/data_parallel_with_callback.hpp"
 #include "syncnorm/nn/synchronize.hpp"
 #include "syncnorm/nn/synchronized_batch_norm.hpp"
 
+#include <chrono>
 #include <cstddef>
 #include <exception>
 #include <functional>
@@ -52,6 +54,20 @@ struct actors {
 /// The devices of `n` copies on CPUs.
 inline std::vector<torch::Device> cpu_times(std::size_t n) {
   return std::vector<torch::Device>(n, torch::Device{torch::kCPU});
+}
+
+/// With a deadline longer than any test: an error must not wait for it.
+inline SynchronizeOptions patient() {
+  SynchronizeOptions result;
+  result.deadline = std::chrono::hours{1};
+  return result;
+}
+
+/// `n` copies on CPUs that are patient.
+inline DataParallelWithCallbackOptions on_patient_cpus(std::size_t n) {
+  return DataParallelWithCallbackOptions{}
+      .devices(cpu_times(n))
+      .synchronize(patient());
 }
 
 /// Runs `body(r)` for each of `n` copies on a thread of its own and waits.

@@ -22,8 +22,7 @@ DataParallelWithCallback on_copies(actors& env, SynchronizedBatchNorm1d& layer,
       [forward](torch::nn::Module& m, const Tensor& x) -> Tensor {
         return forward(*m.as<SynchronizedBatchNorm1d>(), x);
       },
-      DataParallelWithCallbackOptions{}.devices(
-          std::vector<torch::Device>(copies, torch::Device{torch::kCPU}))};
+      DataParallelWithCallbackOptions{}.devices(cpu_times(copies))};
 }
 
 /// Copy r has r + 1 samples.
