@@ -171,7 +171,8 @@ batch_norm_replica::measure(std::span<const const_tensor_view> xs) {
   return message;
 }
 
-void batch_norm_replica::add_update(batch_norm_message& message) const {
+void batch_norm_replica::add_update(batch_norm_message& message) {
+  bring_to_device();
   message.update = make_update();
 }
 
@@ -235,6 +236,7 @@ batch_norm_tape batch_norm_replica::accept(const batch_norm_reply& reply) {
 void batch_norm_replica::accept(const batch_norm_reply& reply,
                                 std::span<batch_norm_tape> tapes) {
   require_reply(reply, tapes.size());
+  bring_to_device();
   auto size = 2 * channels();
   device_array there;
   if (device_)
@@ -306,6 +308,7 @@ void batch_norm_replica::end_backward(const batch_norm_reply& reply,
                                       const tensor_view& dx) {
   require_statistics("backward", "sums", reply.values, 2 * channels());
   if (device_) {
+    bring_to_device();
     auto totals = device_->receive(reply.values);
     device_->input_gradient(x, dy, tape.on_device_, totals, reply.count, dx);
     device_->add_gradients();

@@ -209,6 +209,7 @@ void batch_norm_replica::unlearn(const detail::learned_statistics& since) {
   device_->restore(device_share::bias_gradient, since.bias_gradient);
   num_batches_tracked_ = since.num_batches_tracked;
   num_elements_tracked_ = since.num_elements_tracked;
+  host_is_newer_ = false;
   device_is_newer_ = true;
 }
 

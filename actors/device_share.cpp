@@ -59,11 +59,11 @@ void device_share::write_part(slot which, std::size_t first,
   arrays_[which] = std::move(result);
 }
 
-workspace device_share::scratch(std::size_t bytes) {
+workspace kernel_scratch::take(const device_stream& stream, std::size_t bytes) {
   constexpr auto width = sizeof(double);
-  if (scratch_.bytes() < bytes)
-    scratch_ = {stream_, dtype::float64, (bytes + width - 1) / width};
-  return {scratch_.data(), scratch_.bytes()};
+  if (memory_.bytes() < bytes)
+    memory_ = {stream, dtype::float64, (bytes + width - 1) / width};
+  return {memory_.data(), memory_.bytes()};
 }
 
 // -- forward ------------------------------------------------------------------

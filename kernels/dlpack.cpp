@@ -53,10 +53,13 @@ device device_of(std::string_view operation, const DLDevice& where) {
   return {};
 }
 
-/// The strides of `sizes` in `format`, without gaps.
+/// The strides of `sizes` in `format`, without gaps; 0 where there are no
+/// elements, whose other sizes may have a product beyond all integers.
 std::vector<std::int64_t> dense_strides(sizes_type sizes,
                                         memory_format format) {
   std::vector<std::int64_t> result(sizes.size());
+  if (std::ranges::find(sizes, 0) != sizes.end())
+    return result;
   auto last = format == memory_format::channels_last;
   std::int64_t step = last ? sizes[1] : 1;
   for (auto i = sizes.size(); i-- > 2;) {

@@ -102,8 +102,8 @@ public:
   /// tells of how many elements a channel; mean and M2 are float64 then.
   ///
   /// On a CUDA device they are copied back now, for which the calling thread
-  /// waits; what is written to them before the next pass counts in it, what is
-  /// written later is lost.
+  /// waits; what is written to them before the next pass, or the next half of
+  /// one, counts in it, what is written later is lost.
   /// @throws error `device_failure`.
   [[nodiscard]] std::vector<named_array> state();
 
@@ -197,7 +197,7 @@ public:
   measure(std::span<const const_tensor_view> xs);
 
   /// ... and what depends on the passes before it.
-  void add_update(batch_norm_message& message) const;
+  void add_update(batch_norm_message& message);
 
   /// The second half: sets y, takes over the running statistics and the number
   /// of batches.

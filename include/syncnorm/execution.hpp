@@ -42,7 +42,8 @@ struct execution {
 
 /// Memory that an operation may scribble on while it runs, at least as large
 /// as its `*_workspace` function says, aligned to 16 bytes (256 on CUDA), on
-/// the device of the execution. Two operations on one stream may share it.
+/// the device of the execution. Operations on one stream may share it if one is
+/// enqueued after the other, not by two threads at a time.
 struct workspace {
   /// The memory.
   void* data = nullptr;

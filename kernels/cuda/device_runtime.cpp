@@ -18,6 +18,13 @@ cudaEvent_t event_of(void* event) {
   return static_cast<cudaEvent_t>(event);
 }
 
+/// Of a call that gives something back, where nobody is told of a failure: nor
+/// is whoever asks for the last error next.
+void forget(cudaError_t status) noexcept {
+  if (status != cudaSuccess)
+    (void) cudaGetLastError();
+}
+
 /// A stream that is the same one whatever thread uses it: actors and arrays
 /// change threads.
 class stream_scope : public device_scope {
@@ -50,7 +57,7 @@ public:
     auto* made = make(scope, where);
     if (slot.compare_exchange_strong(pool, made, std::memory_order_acq_rel))
       return made;
-    (void) cudaMemPoolDestroy(made);
+    forget(cudaMemPoolDestroy(made));
     return pool;
   }
 
@@ -74,7 +81,7 @@ private:
     auto status =
         cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep);
     if (status != cudaSuccess)
-      (void) cudaMemPoolDestroy(pool);
+      forget(cudaMemPoolDestroy(pool));
     scope.check(status, "cudaMemPoolSetAttribute");
     for (int peer = 0; peer < device_count(); ++peer)
       if (peer != where.index)
@@ -118,7 +125,7 @@ public:
 
   void end_stream(const device& where, void* stream) noexcept override {
     current_device here{where.index};
-    (void) cudaStreamDestroy(static_cast<cudaStream_t>(stream));
+    forget(cudaStreamDestroy(static_cast<cudaStream_t>(stream)));
   }
 
   void* make_event(const device& where) override {
@@ -132,7 +139,7 @@ public:
 
   void end_event(const device& where, void* event) noexcept override {
     current_device here{where.index};
-    (void) cudaEventDestroy(event_of(event));
+    forget(cudaEventDestroy(event_of(event)));
   }
 
   void record(const execution& at, void* event) override {
@@ -174,7 +181,7 @@ public:
 
   void release(const execution& at, void* memory) noexcept override {
     current_device here{at.where.index};
-    (void) cudaFreeAsync(memory, static_cast<cudaStream_t>(at.stream));
+    forget(cudaFreeAsync(memory, static_cast<cudaStream_t>(at.stream)));
   }
 
   void* allocate_pinned(const device& where, std::size_t bytes) override {
@@ -189,7 +196,7 @@ public:
   void release_pinned(const device& where, void* memory) noexcept override {
     // The calling thread's device may be one that nobody uses.
     current_device here{where.index};
-    (void) cudaFreeHost(memory);
+    forget(cudaFreeHost(memory));
   }
 
   void copy(const execution& at, void* to, const device& to_where,

@@ -5,6 +5,8 @@
 #include <dlpack/dlpack.h>
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -254,8 +256,12 @@ TEST_CASE("sizes that are not those of the view are refused by one error") {
       CHECK(std::string{e.what()}.rfind("to_dlpack: sizes: ", 0) == 0);
     }
   tensor_view empty{memory, {dtype::float32, {2, 3, 0}, {}, 0, {}}};
-  auto* tensor = to_dlpack(empty, nullptr, sizes{2, 3, 7, 0});
-  CHECK(tensor->dl_tensor.ndim == 4);
-  tensor->deleter(tensor);
+  for (const auto& good : {sizes{2, 3, 7, 0}, sizes{2, 3, 0, huge, huge}}) {
+    auto* tensor = to_dlpack(empty, nullptr, good);
+    CHECK(tensor->dl_tensor.ndim == std::ssize(good));
+    CHECK(std::ranges::all_of(std::span{tensor->dl_tensor.strides, good.size()},
+                              [](auto stride) { return stride == 0; }));
+    tensor->deleter(tensor);
+  }
   CHECK_THROWS_AS((void) to_dlpack(empty, nullptr, sizes{2, 3, 7}), error);
 }

@@ -99,6 +99,12 @@ public:
     return calls_[kernel];
   }
 
+  /// Where the workspaces of `batch_moments` were so far.
+  [[nodiscard]] std::vector<const void*> workspaces() {
+    std::unique_lock lock{mutex_};
+    return workspaces_;
+  }
+
   /// Until all that is enqueued is done.
   void drain() {
     std::unique_lock lock{mutex_};
@@ -216,6 +222,10 @@ public:
   void batch_moments(const execution& at, const const_tensor_view& x,
                      moments_view& out, const workspace& scratch) override {
     out.count = x.shape().per_channel();
+    {
+      std::unique_lock lock{mutex_};
+      workspaces_.push_back(scratch.data);
+    }
     run("batch_moments", at, [=, this]() mutable {
       check("batch_moments", at.where,
             {x.data(), out.mean, out.m2, scratch.data});
@@ -491,6 +501,7 @@ private:
   std::map<std::pair<void*, int>, stream> streams_;
   std::map<void*, block> blocks_;
   std::vector<std::string> faults_;
+  std::vector<const void*> workspaces_;
   std::map<std::string, int> calls_;
   std::set<std::string> refused_;
   int waits_ = 0;

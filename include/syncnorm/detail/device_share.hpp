@@ -15,6 +15,30 @@
 
 namespace syncnorm::detail {
 
+/// Memory of a replica on a device for kernels to scribble on. A copy begins
+/// with none: a reduction is two launches, between which no other replica's may
+/// come.
+class kernel_scratch {
+public:
+  kernel_scratch() = default;
+  kernel_scratch(kernel_scratch&&) = default;
+  kernel_scratch& operator=(kernel_scratch&&) = delete;
+  ~kernel_scratch() = default;
+  /// Begins with none.
+  kernel_scratch(const kernel_scratch&) {}
+  /// Has none any more: it may be for another device or stream now.
+  kernel_scratch& operator=(const kernel_scratch&) {
+    memory_ = {};
+    return *this;
+  }
+
+  /// Returns at least `bytes` bytes, those of before if they are enough.
+  [[nodiscard]] workspace take(const device_stream& stream, std::size_t bytes);
+
+private:
+  device_array memory_;
+};
+
 /// The arrays of a replica on a device, and its kernels. Each function enqueues
 /// on the replica's stream and returns; nothing waits for the device. Arrays
 /// are written once: who holds one, holds its values.
@@ -108,7 +132,9 @@ private:
   /// `x` on this device and of the statistics' type.
   [[nodiscard]] device_array rounded(const device_array& x) const;
 
-  [[nodiscard]] workspace scratch(std::size_t bytes);
+  [[nodiscard]] workspace scratch(std::size_t bytes) {
+    return scratch_.take(stream_, bytes);
+  }
 
   void add_gradient(slot which, device_array& pending);
 
@@ -124,7 +150,7 @@ private:
   std::array<device_array, slots> arrays_;
   device_array pending_weight_;
   device_array pending_bias_;
-  device_array scratch_;
+  kernel_scratch scratch_;
   upload_memory uploads_;
 };
 

@@ -1,0 +1,135 @@
+// A replica on a device, which the host emulates, without a master: what is
+// done between the halves of its passes, and by a copy of it.
+
+#include "tests/actors/device_tensors.hpp"
+#include "tests/actors/layer_copies.hpp"
+#include "tests/kernels/emulated_devices.hpp"
+
+#include "syncnorm/batch_norm_master.hpp"
+#include "syncnorm/batch_norm_replica.hpp"
+
+#include <array>
+#include <functional>
+#include <random>
+#include <tuple>
+#include <vector>
+
+namespace syncnorm::test {
+
+namespace {
+
+/// What the master answers to a replica that is the only one.
+batch_norm_reply answer(batch_norm_message message) {
+  std::array only{identified<batch_norm_message>{0, std::move(message)}};
+  return merge_round(only);
+}
+
+/// A replica on an emulated device, and the tensors of its passes.
+struct device_fixture {
+  testing::emulated_devices devices{1};
+  batch_norm_options options = on_device();
+  batch_norm_replica replica{options};
+  placed_tensor x = make_tensor(5);
+  placed_tensor dy = make_tensor(7);
+  placed_tensor y = make_tensor(0);
+
+  ~device_fixture() {
+    CHECK(devices.faults().empty());
+  }
+
+  batch_norm_options on_device() {
+    batch_norm_options result{.name = "bn", .channels = 3};
+    result.type = dtype::float64;
+    result.where = {device_type::cuda, 0};
+    result.stream = device_stream::make(devices, result.where);
+    return result;
+  }
+
+  placed_tensor make_tensor(unsigned seed) const {
+    tensor values{
+        make_layout(dtype::float64, std::array<std::int64_t, 2>{5, 3})};
+    std::mt19937 random{seed};
+    fill(values, random, 10, 3);
+    return {options.stream, values};
+  }
+
+  using look = std::function<void()>;
+
+  /// A pass forward and back, another forward, and `between` all halves.
+  void run(const look& between) {
+    auto message = replica.begin_forward(x.view(), y.view());
+    between();
+    auto tape =
+        replica.end_forward(answer(std::move(message)), x.view(), y.view());
+    between();
+    message = replica.begin_backward(dy.view(), x.view(), tape, y.view());
+    between();
+    replica.end_backward(answer(std::move(message)), dy.view(), x.view(), tape,
+                         y.view());
+    between();
+    message = replica.measure(dy.view());
+    between();
+    replica.add_update(message);
+    std::ignore = replica.accept(answer(std::move(message)));
+  }
+
+  std::vector<double> state() {
+    std::vector<double> result;
+    for (const auto& arrays : {replica.state(), replica.gradients()})
+      for (const auto& array : arrays)
+        for (auto value : read({array}, array.name))
+          result.push_back(value);
+    return result;
+  }
+};
+
+TEST_CASE("who looks at the state of a replica on a device between the halves "
+          "of its passes changes nothing") {
+  device_fixture plain;
+  plain.run([] {});
+  device_fixture watched;
+  watched.run([&] { std::ignore = watched.state(); });
+  CHECK(watched.state() == plain.state());
+}
+
+TEST_CASE("what is written to the state of a replica on a device between the "
+          "halves of its passes counts") {
+  device_fixture plain;
+  for (auto* name : {"weight", "bias"})
+    write(plain.replica.state(), name, {2, 3, 4});
+  plain.run([] {});
+  device_fixture written;
+  written.run([&] {
+    for (auto* name : {"weight", "bias"})
+      write(written.replica.state(), name, {2, 3, 4});
+  });
+  CHECK(written.state() == plain.state());
+}
+
+TEST_CASE_FIXTURE(device_fixture, "a copy of a replica on a device has a "
+                                  "workspace of its own") {
+  std::ignore = replica.measure(x.view());
+  auto copy = replica;
+  std::ignore = copy.measure(x.view());
+  std::ignore = replica.measure(x.view());
+  auto used = devices.workspaces();
+  REQUIRE(used.size() == 3);
+  CHECK(used[0] == used[2]);
+  CHECK(used[0] != used[1]);
+}
+
+TEST_CASE_FIXTURE(device_fixture, "a replica that becomes another one uses no "
+                                  "workspace of the former stream") {
+  std::ignore = replica.measure(x.view());
+  auto other = options;
+  other.stream = device_stream::make(devices, other.where);
+  replica = batch_norm_replica{other};
+  std::ignore = replica.measure(x.view());
+  auto used = devices.workspaces();
+  REQUIRE(used.size() == 2);
+  CHECK(used[0] != used[1]);
+}
+
+} // namespace
+
+} // namespace syncnorm::test
