@@ -9,6 +9,7 @@
 #include "trainer/output/checkpoint_lock.hpp"
 #include "trainer/output/complaint.hpp"
 #include "trainer/output/progress.hpp"
+#include "trainer/output/report.hpp"
 #include "trainer/plan/devices.hpp"
 #include "trainer/plan/run_identity.hpp"
 #include "trainer/plan/run_state.hpp"
@@ -78,8 +79,10 @@ own_part make_own_part(caf::actor_system& system, const settings& options) {
   result.devices = devices_of(options);
   require_enough_samples(options, result.devices.size());
   // Before the first replica is made, that nothing is computed in vain.
-  if (options.join.empty())
+  if (options.join.empty()) {
     result.lock = prepare_checkpoint(options, *result.data);
+    require_report_files(options);
+  }
   std::uint64_t fingerprint = 0;
   result.replicas = spawn_replicas(system, options, result.devices, result.data,
                                    &fingerprint);

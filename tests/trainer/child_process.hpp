@@ -71,6 +71,13 @@ public:
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   }
 
+  /// Whether it has ended, of which `finish` tells.
+  [[nodiscard]] bool has_ended() const {
+    siginfo_t found{};
+    waitid(P_PID, static_cast<id_t>(pid_), &found, WEXITED | WNOHANG | WNOWAIT);
+    return found.si_pid != 0;
+  }
+
   [[nodiscard]] int id() const {
     return pid_;
   }

@@ -250,6 +250,7 @@ TEST_CASE("an epoch's batches cover it, and none is a single sample") {
       epoch_plan plan{samples, batch};
       std::size_t at = 0;
       for (std::size_t i = 0; i < plan.steps(); ++i) {
+        CHECK(plan.has_border_at(at));
         auto range = plan.batch_at(at);
         CHECK(range.begin == at);
         CHECK((range.size() > 1 || batch == 1 || samples == 1));
@@ -257,7 +258,14 @@ TEST_CASE("an epoch's batches cover it, and none is a single sample") {
         at = range.end;
       }
       CHECK(at == samples);
+      CHECK(plan.has_border_at(samples));
     }
+}
+
+TEST_CASE("where no batch begins or ends an epoch has no border") {
+  epoch_plan plan{65, 32};
+  for (std::size_t position : {1U, 31U, 33U, 64U, 66U, 96U})
+    CHECK_FALSE(plan.has_border_at(position));
 }
 
 TEST_CASE("images move by every distance up to the limit, the same each time") {

@@ -12,6 +12,7 @@
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <pty.h>
 #include <sys/inotify.h>
 #include <sys/resource.h>
@@ -467,6 +468,34 @@ TEST_CASE("a chart that is a link to the metrics or the checkpoint is refused "
   }
 }
 
+TEST_CASE("a drawing that is no chart is not replaced by one") {
+  scratch_folder folder;
+  CHECK(report_to(folder / "m.csv") == "nothing was thrown");
+  CHECK(report_to(folder / "m.csv") == "nothing was thrown");
+  write_text(folder / "m.svg", "");
+  CHECK(report_to(folder / "m.csv") == "nothing was thrown");
+  const std::string drawing =
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"8\">\n</svg>\n";
+  write_text(folder / "m.svg", drawing);
+  settings options;
+  options.metrics = folder / "m.csv";
+  CHECK(contains(message_of([&] { require_report_files(options); }),
+                 "m.svg: expected a chart of an earlier run, or no file, found "
+                 "another file"));
+  CHECK(read_text(folder / "m.svg") == drawing);
+}
+
+TEST_CASE("metrics in a folder that is not there are refused by the option") {
+  scratch_folder folder;
+  settings options;
+  options.metrics = folder / "none" / "m.csv";
+  CHECK(message_of([&] { require_report_files(options); })
+        == fmt::format("--metrics: {}: expected a folder {}, found none",
+                       options.metrics, (folder / "none").string()));
+  options.metrics = "m.csv";
+  CHECK_NOTHROW(require_report_files(options));
+}
+
 TEST_CASE("one run at a time writes to a file of metrics") {
   scratch_folder folder;
   auto path = folder / "m.csv";
@@ -713,6 +742,13 @@ TEST_CASE("a chart draws each series and leaves out what is not "
   CHECK(contains(svg, "points=\"64.0,"));
   CHECK(contains(svg, "444.0,"));
   CHECK(render_svg({{"empty", "x", "y", {}}}).ends_with("</svg>\n"));
+}
+
+TEST_CASE("a chart shows a series of one point, which has no line") {
+  chart_series one{"one", {{1, NAN}, {2, 5}}};
+  chart_series two{"two", {{1, 4}, {2, 6}}};
+  CHECK(count(render_svg({{"title", "x", "y", {one, two}}}), "<circle") == 1);
+  CHECK(count(render_svg({{"title", "x", "y", {two}}}), "<circle") == 0);
 }
 
 TEST_CASE("a chart with powers of ten along y has 1, 10 and 100 at the same "

@@ -470,6 +470,22 @@ TEST_CASE("Ctrl-C ends a worker that waits for an answer") {
 }
 
 TEST_CASE(
+    "one Ctrl-C of which a process is told twice, as below a launcher, ends "
+    "it after the step under way; another one, later, at once") {
+  auto program = start(endless);
+  REQUIRE(program->wait_for("epoch"));
+  program->signal(SIGINT);
+  CHECK(program->kill(SIGTERM) == 0);
+  CHECK(contains(program->output(), "stopped after step "));
+  running_trio trio{endless + arguments{"--deadline=60"}};
+  trio.goes->signal(SIGSTOP);
+  // The step does not end: only another request ends the process.
+  while (!trio.first.process->has_ended())
+    trio.first.process->signal(SIGINT);
+  CHECK(trio.first.process->finish() == 128 + SIGINT);
+}
+
+TEST_CASE(
     "one command line started several times by a launcher is one run, and "
     "a rank that comes twice is refused by name") {
   auto options = small + arguments{"--epochs=20"};

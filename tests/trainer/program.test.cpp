@@ -476,15 +476,18 @@ TEST_CASE("an empty argument, or two dashes alone, hides none behind it") {
   }
 }
 
-TEST_CASE("a scheduler that has no thread, or no time, is refused") {
+TEST_CASE("a scheduler that has no thread, or no time, or never steals, is "
+          "refused") {
   scratch_folder folder;
-  for (const std::string option : {"max-threads", "max-throughput"}) {
-    auto result = run_script("exec \"$0\" --model=mlp --epochs=1 --scheduler."
-                                 + option + "=0",
-                             folder);
+  for (const std::string option :
+       {"scheduler.max-threads", "scheduler.max-throughput",
+        "work-stealing.aggressive-steal-interval",
+        "work-stealing.moderate-steal-interval",
+        "work-stealing.relaxed-steal-interval"}) {
+    auto result = run_script(
+        "exec \"$0\" --model=mlp --epochs=1 --" + option + "=0", folder);
     CHECK(result.status == 1);
-    CHECK(contains(result.output,
-                   "scheduler." + option + ": expected 1 or more, found 0"));
+    CHECK(contains(result.output, option + ": expected 1 or more, found 0"));
   }
 }
 

@@ -1,6 +1,7 @@
 // A replica that fails while its process answers, and a disk that does.
 
 #include "trainer/model/archive.hpp"
+#include "trainer/model/engine.hpp"
 #include "trainer/run/replica.hpp"
 #include "trainer/run/trainer.hpp"
 #include "trainer/run/worker.hpp"
@@ -272,4 +273,24 @@ TEST_CASE("with --on-failure=continue the rest classifies all held-out images "
   CHECK(contains(text, "process 1 (a worker, 1 replica) has failed: replica 1: "
                        "expected a part of 10 samples, found "));
   CHECK(saved_step(options) == 12);
+}
+
+TEST_CASE("a checkpoint amid a batch is refused before anything is computed") {
+  scratch_folder folder;
+  auto options = short_run(folder);
+  options.resume = true;
+  auto resumed_at = [&](std::uint64_t position) {
+    auto state = initial_state(options, *digits);
+    state.position = position;
+    write_atomically(checkpoint_file(options),
+                     pack(engine{options, device{}, digits}.state(),
+                          to_text(state), options, digits->training.shape));
+    return message_of([&] { (void) find_state(options, *digits); });
+  };
+  CHECK(resumed_at(128) == "nothing was thrown");
+  for (std::uint64_t position : {129, 1536})
+    CHECK(resumed_at(position)
+          == fmt::format("{}: expected the position of a batch among 1437 "
+                         "samples, found {}",
+                         checkpoint_file(options), position));
 }

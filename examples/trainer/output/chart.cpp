@@ -18,6 +18,11 @@ constexpr double right = 16;
 constexpr double top = 36;
 constexpr double bottom = 48;
 constexpr int ticks = 5;
+/// How a document begins, and its second line.
+constexpr std::string_view document =
+    R"(<svg xmlns="http://www.w3.org/2000/svg" width=")";
+constexpr std::string_view background =
+    R"(<rect width="100%" height="100%" fill="white"/>)";
 constexpr std::array<std::string_view, 4> colours{"#1f77b4", "#d62728",
                                                   "#2ca02c", "#9467bd"};
 
@@ -165,9 +170,11 @@ private:
     const auto& series = panel_.series[index];
     auto colour = colours[index % colours.size()];
     std::string points;
+    int drawn = 0;
     for (const auto& point : series.points) {
       if (!is_drawn(point))
         continue;
+      ++drawn;
       auto x = x_.pixel(place(point.x));
       points += fmt::format("{:.1f},{:.1f} ", x, y_.pixel(height(point.y)));
       if (point.spread > 0)
@@ -178,8 +185,20 @@ private:
                         R"(stroke-width="1.5"/>)"
                         "\n",
                         points, colour);
+    if (drawn == 1)
+      dot(series, colour);
     text(x_.to - 4, top + 14.0 * static_cast<double>(index + 1), "end",
          series.name, fmt::format(R"( fill="{}")", colour));
+  }
+
+  /// A line through one point is not seen.
+  void dot(const chart_series& series, std::string_view colour) {
+    for (const auto& point : series.points)
+      if (is_drawn(point))
+        out_ += fmt::format(
+            R"(<circle cx="{:.1f}" cy="{:.1f}" r="3" fill="{}"/>)"
+            "\n",
+            x_.pixel(place(point.x)), y_.pixel(height(point.y)), colour);
   }
 
   const chart_panel& panel_;
@@ -190,13 +209,19 @@ private:
 
 } // namespace
 
+bool is_chart(const std::string& begin) {
+  auto first = begin.find('\n');
+  return first != std::string::npos && begin.starts_with(document)
+         && std::string_view{begin}.substr(first + 1).starts_with(background);
+}
+
 std::string render_svg(const std::vector<chart_panel>& panels) {
   auto width = panel_width * static_cast<double>(panels.size());
   auto result = fmt::format(
-      R"(<svg xmlns="http://www.w3.org/2000/svg" width="{0}" height="{1}" )"
+      R"({2}{0}" height="{1}" )"
       R"(viewBox="0 0 {0} {1}" font-family="sans-serif" font-size="12">)"
-      "\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n",
-      width, panel_height);
+      "\n{3}\n",
+      width, panel_height, document, background);
   for (std::size_t i = 0; i < panels.size(); ++i)
     result +=
         panel_painter{panels[i], panel_width * static_cast<double>(i)}.paint();

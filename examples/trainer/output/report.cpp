@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include <fstream>
+
 namespace syncnorm::train {
 
 namespace {
@@ -122,6 +124,15 @@ std::optional<std::filesystem::path> chart_of(const settings& options) {
                  : std::nullopt;
 }
 
+/// Whether something else than a chart would be lost.
+bool is_foreign(const std::filesystem::path& path) {
+  std::ifstream file{path, std::ios::binary};
+  std::string begin(512, '\0');
+  file.read(begin.data(), std::streamsize(begin.size()));
+  begin.resize(std::size_t(file.gcount()));
+  return !begin.empty() && !is_chart(begin);
+}
+
 /// The file that the chart is written to. Throws before anything is computed,
 /// if it could not be written then.
 std::optional<std::filesystem::path> chart_file(const settings& options) {
@@ -138,15 +149,35 @@ std::optional<std::filesystem::path> chart_file(const settings& options) {
     throw failure{fmt::format("{}: the chart goes to {}: expected another file "
                               "than the metrics and the checkpoint",
                               option, path.string())};
+  if (is_foreign(path))
+    throw failure{fmt::format("{}: the chart goes to {}: expected a chart of "
+                              "an earlier run, or no file, found another file",
+                              option, path.string())};
   return path;
 }
 
+void require_folder_of_metrics(const settings& options) {
+  auto folder = metrics_path(options).parent_path();
+  std::error_code ignored;
+  if (options.metrics.empty() || folder.empty()
+      || std::filesystem::is_directory(folder, ignored))
+    return;
+  throw failure{fmt::format("--metrics: {}: expected a folder {}, found none",
+                            options.metrics, folder.string())};
+}
+
 } // namespace
+
+void require_report_files(const settings& options) {
+  require_folder_of_metrics(options);
+  (void) chart_file(options);
+}
 
 report::report(const settings& options, std::uint64_t step,
                std::uint64_t epochs)
     : metrics_path_{metrics_path(options)},
       rows_{rows_to_keep(options, step)} {
+  require_folder_of_metrics(options);
   if (has_rows(options))
     if (auto gap = gap_after(rows_, step, epochs); !gap.empty())
       gap_ = fmt::format("{}: {}", metrics_path_.string(), gap);

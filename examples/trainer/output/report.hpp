@@ -12,6 +12,13 @@
 
 namespace syncnorm::train {
 
+/// Asks, before anything is computed, whether metrics and chart could be
+/// written: nothing is.
+/// @throws failure that names the option, if they would replace a file that the
+///         program prints to, a checkpoint, or one that is no chart; or if the
+///         metrics' folder is not there.
+void require_report_files(const settings& options);
+
 /// What a run leaves for later: metrics, event files and a chart, as far as the
 /// options ask for them.
 class report {
@@ -20,9 +27,8 @@ public:
   /// @param step   the step that the run goes on from; rows of an earlier run
   ///               up to there are kept with `--resume`.
   /// @param epochs how many epochs were done by then.
-  /// @throws failure that names the file, or the option if metrics or chart
-  ///         would replace a file that the program prints to, a checkpoint or
-  ///         one that is no metrics.
+  /// @throws failure as `require_report_files`; that names the file, also if it
+  ///         is no metrics of an earlier run.
   report(const settings& options, std::uint64_t step, std::uint64_t epochs);
 
   /// Which rows are missing in the metrics of the earlier run, in one line;

@@ -20,6 +20,12 @@ struct epoch_plan {
     return whole + (rest > 1 || whole == 0 ? 1 : 0);
   }
 
+  /// Whether a batch begins at `position`, or the epoch ends there.
+  [[nodiscard]] bool has_border_at(std::size_t position) const noexcept {
+    return position == samples
+           || (position % batch == 0 && position / batch < steps());
+  }
+
   /// The batch that begins at `position`.
   [[nodiscard]] position_range batch_at(std::size_t position) const noexcept {
     auto last = position / batch + 1 >= steps();

@@ -34,16 +34,23 @@ void refuse_overruled(const caf::actor_system_config& config) {
                                 name, option)};
 }
 
+void require_positive(const caf::actor_system_config& config,
+                      const std::string& name) {
+  const auto* value = caf::get_if(&caf::content(config), name);
+  const auto* x = value == nullptr ? nullptr : caf::get_if<std::int64_t>(value);
+  if (x != nullptr && *x < 1)
+    throw failure{fmt::format("{}: expected 1 or more, found {}", name, *x)};
+}
+
 /// Numbers of the scheduler's that CAF does not survive.
 void refuse_no_scheduler(const caf::actor_system_config& config) {
   for (const std::string name :
-       {"scheduler.max-threads", "caf.scheduler.max-threads",
-        "scheduler.max-throughput", "caf.scheduler.max-throughput"}) {
-    const auto* value = caf::get_if(&caf::content(config), name);
-    const auto* x =
-        value == nullptr ? nullptr : caf::get_if<std::int64_t>(value);
-    if (x != nullptr && *x < 1)
-      throw failure{fmt::format("{}: expected 1 or more, found {}", name, *x)};
+       {"scheduler.max-threads", "scheduler.max-throughput",
+        "work-stealing.aggressive-steal-interval",
+        "work-stealing.moderate-steal-interval",
+        "work-stealing.relaxed-steal-interval"}) {
+    require_positive(config, name);
+    require_positive(config, "caf." + name);
   }
 }
 

@@ -2,16 +2,29 @@
 
 #include <atomic>
 #include <csignal>
+#include <cstdint>
+#include <ctime>
 
 namespace syncnorm::train {
 
 namespace {
 
-std::atomic<bool> requested = false;
-static_assert(std::atomic<bool>::is_always_lock_free,
+/// When it was asked, in nanoseconds of a clock that only goes forward; 0: not
+/// yet.
+std::atomic<std::int64_t> requested = 0;
+static_assert(std::atomic<std::int64_t>::is_always_lock_free,
               "a signal handler may touch lock-free atomics only");
 
-/// Also in a handler.
+/// A terminal and the launcher below it both tell a process of one Ctrl-C.
+constexpr std::int64_t same_request = 1'000'000'000;
+
+/// Also in a handler, as the next one.
+std::int64_t nanoseconds_now() {
+  std::timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec + 1;
+}
+
 void handle_stop(void (*handler)(int)) {
   struct sigaction action {};
   action.sa_handler = handler;
@@ -21,9 +34,14 @@ void handle_stop(void (*handler)(int)) {
   sigaction(SIGTERM, &action, nullptr);
 }
 
-extern "C" void request_stop(int) {
+extern "C" void request_stop(int number) {
+  auto now = nanoseconds_now();
+  std::int64_t first = 0;
+  if (requested.compare_exchange_strong(first, now)
+      || now - first < same_request)
+    return;
   handle_stop(SIG_DFL);
-  requested.store(true, std::memory_order_relaxed);
+  std::raise(number);
 }
 
 } // namespace
@@ -41,7 +59,7 @@ void ignore_write_signals() {
 }
 
 bool stop_requested() noexcept {
-  return requested.load(std::memory_order_relaxed);
+  return requested.load(std::memory_order_relaxed) != 0;
 }
 
 } // namespace syncnorm::train

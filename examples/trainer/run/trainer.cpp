@@ -54,6 +54,11 @@ std::optional<run_state> find_state(const settings& options,
         fmt::format("--resume: expected a checkpoint {}, found none", file)};
   auto state = parse_state(unpack_run(read_whole(file), file), file);
   require_same_run(state, initial_state(options, data), file);
+  if (!epoch_plan{data.training.size(), options.batch}.has_border_at(
+          state.position))
+    throw failure{fmt::format("{}: expected the position of a batch among {} "
+                              "samples, found {}",
+                              file, data.training.size(), state.position)};
   return state;
 }
 
