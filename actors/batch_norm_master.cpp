@@ -1,8 +1,8 @@
 #include "syncnorm/batch_norm_master.hpp"
 
+#include "device_merge.hpp"
 #include "round_arguments.hpp"
 
-#include "syncnorm/detail/device_merge.hpp"
 #include "syncnorm/merge_tree.hpp"
 #include "syncnorm/moments.hpp"
 #include "syncnorm/sync_master.hpp"

@@ -1,8 +1,9 @@
-#include "syncnorm/detail/batch_norm_slave.hpp"
+#include "batch_norm_slave.hpp"
+
+#include "run_woken_here.hpp"
 
 #include "syncnorm/detail/answer_if_lost.hpp"
 #include "syncnorm/detail/is_distant.hpp"
-#include "syncnorm/detail/run_woken_here.hpp"
 #include "syncnorm/error.hpp"
 #include "syncnorm/sync_master.hpp"
 

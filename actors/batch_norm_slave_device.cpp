@@ -1,7 +1,8 @@
 // What a slave actor does otherwise where its copy is on a device: it waits for
 // the stream.
 
-#include "syncnorm/detail/batch_norm_slave.hpp"
+#include "batch_norm_slave.hpp"
+
 #include "syncnorm/error.hpp"
 
 #include <fmt/format.h>

@@ -1,6 +1,7 @@
 // The state of a slave actor's copy, in messages.
 
-#include "syncnorm/detail/batch_norm_slave.hpp"
+#include "batch_norm_slave.hpp"
+
 #include "syncnorm/error.hpp"
 
 #include <fmt/format.h>

@@ -1,7 +1,8 @@
 #include "syncnorm/batch_norm_stage.hpp"
 
+#include "batch_norm_slave.hpp"
+
 #include "syncnorm/config.hpp"
-#include "syncnorm/detail/batch_norm_slave.hpp"
 #include "syncnorm/error.hpp"
 
 #include <fmt/format.h>

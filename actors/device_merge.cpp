@@ -1,4 +1,4 @@
-#include "syncnorm/detail/device_merge.hpp"
+#include "device_merge.hpp"
 
 #include "round_arguments.hpp"
 

@@ -1,4 +1,4 @@
-#include "syncnorm/detail/tensor_staging.hpp"
+#include "tensor_staging.hpp"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,4 +1,4 @@
-#include "syncnorm/detail/batch_norm_slave.hpp"
+#include "actors/batch_norm_slave.hpp"
 #include "syncnorm/master_directory.hpp"
 
 #include "tests/actors/outcome.hpp"

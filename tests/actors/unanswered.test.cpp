@@ -1,6 +1,6 @@
 // Passes that a device was given and that could not be answered.
 
-#include "syncnorm/detail/batch_norm_slave.hpp"
+#include "actors/batch_norm_slave.hpp"
 #include "tests/actors/together.hpp"
 #include "tests/kernels/emulated_devices.hpp"
 

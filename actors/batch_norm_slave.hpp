@@ -1,11 +1,12 @@
 #pragma once
 
+#include "tensor_staging.hpp"
+
 #include "syncnorm/actors.hpp"
 #include "syncnorm/batch_norm_master.hpp"
 #include "syncnorm/batch_norm_replica.hpp"
 #include "syncnorm/detail/learned_statistics.hpp"
 #include "syncnorm/detail/stream_waiter.hpp"
-#include "syncnorm/detail/tensor_staging.hpp"
 #include "syncnorm/future_result.hpp"
 #include "syncnorm/slave_pipe.hpp"
 #include "syncnorm/tensor_pool.hpp"
