@@ -17,6 +17,12 @@
 
 namespace syncnorm {
 
+namespace detail {
+
+class batch_norm_slave;
+
+} // namespace detail
+
 /// What a forward pass leaves for its backward pass: the statistics that x was
 /// normalized with. x itself is the caller's to keep.
 class batch_norm_tape {
@@ -126,46 +132,12 @@ public:
     return num_batches_tracked_;
   }
 
-  /// The counter of `state` of that name, which is in host memory also where
-  /// the arrays are on a CUDA device.
-  /// @returns nothing for a name that is none, or an array's.
-  [[nodiscard]] std::optional<std::int64_t>
-  read_counter(const std::string& name) const;
-
-  /// On a CUDA device: enqueues a copy of an array into host memory, by the
-  /// names of `state` or `weight.grad` and `bias.grad`. Nothing waits for it.
-  /// @returns nothing for a name that is none, or a counter's.
-  [[nodiscard]] std::optional<detail::host_copy>
-  begin_read(const std::string& name);
-
-  /// The array that `begin_read` read, when the copy is done.
-  [[nodiscard]] std::vector<double>
-  end_read(const std::string& name, const detail::host_copy& copy) const;
-
-  /// On a CUDA device: enqueues the overwriting of that array.
-  /// @returns the number of elements it has, nothing for a name that is none;
-  ///          with another number of values nothing is written.
-  std::optional<std::size_t> write_on_device(const std::string& name,
-                                             std::span<const double> values);
-
-  /// On a CUDA device: what was learned by the passes so far, those that are
-  /// enqueued included. Nothing is copied.
-  [[nodiscard]] detail::learned_statistics learned();
-
-  /// Takes back what was learned since then.
-  void unlearn(const detail::learned_statistics& since);
-
   // -- forward ----------------------------------------------------------------
 
   /// True if a forward pass uses the statistics of all replicas.
   [[nodiscard]] bool exchanges() const noexcept {
     return training_ && !options_.frozen;
   }
-
-  /// Asks whether `forward_alone` would take each of these batches, one after
-  /// the other.
-  /// @throws error as it would.
-  void require_alone(std::span<const const_tensor_view> xs) const;
 
   /// A pass without exchange: evaluation, frozen, or of a replica that is the
   /// only one. Sets y.
@@ -253,6 +225,47 @@ public:
                     const tensor_view& dx);
 
 private:
+  friend class batch_norm_layer;
+  friend class detail::batch_norm_slave;
+
+  // -- for the layer and the slave actor --------------------------------------
+
+  /// The counter of `state` of that name, which is in host memory also where
+  /// the arrays are on a CUDA device.
+  /// @returns nothing for a name that is none, or an array's.
+  [[nodiscard]] std::optional<std::int64_t>
+  read_counter(const std::string& name) const;
+
+  /// On a CUDA device: enqueues a copy of an array into host memory, by the
+  /// names of `state` or `weight.grad` and `bias.grad`. Nothing waits for it.
+  /// @returns nothing for a name that is none, or a counter's.
+  [[nodiscard]] std::optional<detail::host_copy>
+  begin_read(const std::string& name);
+
+  /// The array that `begin_read` read, when the copy is done.
+  [[nodiscard]] std::vector<double>
+  end_read(const std::string& name, const detail::host_copy& copy) const;
+
+  /// On a CUDA device: enqueues the overwriting of that array.
+  /// @returns the number of elements it has, nothing for a name that is none;
+  ///          with another number of values nothing is written.
+  std::optional<std::size_t> write_on_device(const std::string& name,
+                                             std::span<const double> values);
+
+  /// On a CUDA device: what was learned by the passes so far, those that are
+  /// enqueued included. Nothing is copied.
+  [[nodiscard]] detail::learned_statistics learned();
+
+  /// Takes back what was learned since then.
+  void unlearn(const detail::learned_statistics& since);
+
+  /// Asks whether `forward_alone` would take each of these batches, one after
+  /// the other.
+  /// @throws error as it would.
+  void require_alone(std::span<const const_tensor_view> xs) const;
+
+  // -- for itself -------------------------------------------------------------
+
   [[nodiscard]] std::size_t channels() const noexcept {
     return static_cast<std::size_t>(options_.channels);
   }
