@@ -1,5 +1,7 @@
 #include "syncnorm/batch_norm_layer.hpp"
 
+#include "layer_kind.hpp"
+
 #include "syncnorm/error.hpp"
 
 #include <fmt/format.h>
@@ -9,6 +11,20 @@
 #include <utility>
 
 namespace syncnorm {
+
+namespace {
+
+/// The stream of a copy of a layer on `where`: the given one; or else the
+/// default stream of a CUDA device, by the runtime that the layer has.
+device_stream stream_for_clone(const batch_norm_options& options,
+                               const device& where, device_stream given) {
+  if (given || where.type == device_type::cpu)
+    return given;
+  auto& runtime = options.stream ? options.stream.runtime() : cuda_runtime();
+  return device_stream::borrow(runtime, where, nullptr);
+}
+
+} // namespace
 
 batch_norm_layer::batch_norm_layer(caf::actor_system& system,
                                    batch_norm_options options)
@@ -23,7 +39,7 @@ batch_norm_layer batch_norm_layer::clone() const {
 batch_norm_layer batch_norm_layer::clone_to(const device& where,
                                             device_stream stream) const {
   auto options = replica_.options();
-  options.stream = detail::stream_for_clone(options, where, std::move(stream));
+  options.stream = stream_for_clone(options, where, std::move(stream));
   options.where = where;
   batch_norm_layer result{*system_, std::move(options)};
   result.replica_.assign_state(replica_);

@@ -1,6 +1,7 @@
 #include "syncnorm/batch_norm_stage.hpp"
 
 #include "batch_norm_slave.hpp"
+#include "layer_kind.hpp"
 
 #include "syncnorm/config.hpp"
 #include "syncnorm/error.hpp"

@@ -76,18 +76,4 @@ struct batch_norm_options {
 /// Returns the options of the layer's master.
 [[nodiscard]] sync_options make_sync_options(const batch_norm_options& options);
 
-namespace detail {
-
-/// The name of a layer's kind: the options that its copies must agree in, those
-/// that are not the default by name. `"BatchNorm(64, float32, eps=0.001)"`.
-[[nodiscard]] std::string kind_of(const batch_norm_options& options);
-
-/// The stream of a copy of a layer on `where`: the given one; or else the
-/// default stream of a CUDA device, by the runtime that the layer has.
-[[nodiscard]] device_stream stream_for_clone(const batch_norm_options& options,
-                                             const device& where,
-                                             device_stream given);
-
-} // namespace detail
-
 } // namespace syncnorm
