@@ -290,6 +290,11 @@ batch_norm_reply merge_round(std::span<const message> messages,
   return detail::finish_on_device(owner, total, on);
 }
 
+batch_norm_reply merge_round(batch_norm_message only) {
+  std::array one{message{0, std::move(only)}};
+  return merge_round(one);
+}
+
 sync_reduction<batch_norm_message, batch_norm_reply>
 batch_norm_reduction(const sync_options& options, std::int64_t participants) {
   if (participants < 1)

@@ -6,7 +6,6 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <atomic>
 #include <memory>
 #include <tuple>
@@ -127,10 +126,8 @@ batch_norm_reply batch_norm_participant::end() {
                             "it has not begun",
                             copy_id_)};
   auto message = *std::exchange(outstanding_, std::nullopt);
-  if (std::holds_alternative<alone>(role_)) {
-    std::array messages{identified<batch_norm_message>{0, std::move(message)}};
-    return merge_round(messages);
-  }
+  if (std::holds_alternative<alone>(role_))
+    return merge_round(std::move(message));
   auto reply = receive();
   if (!reply.resend)
     return reply;

@@ -12,16 +12,6 @@
 
 namespace syncnorm {
 
-namespace {
-
-/// The reply to a replica that is the only one.
-batch_norm_reply answer_alone(batch_norm_message message) {
-  std::array messages{identified<batch_norm_message>{0, std::move(message)}};
-  return merge_round(messages);
-}
-
-} // namespace
-
 batch_norm_tape batch_norm_replica::running_tape() {
   batch_norm_tape tape;
   tape.source_ = batch_norm_tape::source::running;
@@ -86,7 +76,7 @@ batch_norm_tape batch_norm_replica::forward_alone(const const_tensor_view& x,
     return reused;
   }
   if (exchanges() || running_mean_.empty()) {
-    auto tape = end_forward(answer_alone(begin_forward(x, y)), x, y);
+    auto tape = end_forward(merge_round(begin_forward(x, y)), x, y);
     if (!options_.online)
       tape.source_ = batch_norm_tape::source::this_replica;
     return tape;
@@ -104,7 +94,7 @@ void batch_norm_replica::backward_alone(const const_tensor_view& dy,
                                         const tensor_view& dx) {
   auto message = begin_backward(dy, x, tape, dx);
   if (tape.source_ != batch_norm_tape::source::running)
-    return end_backward(answer_alone(std::move(message)), dy, x, tape, dx);
+    return end_backward(merge_round(std::move(message)), dy, x, tape, dx);
   // The statistics are constants: nothing flows back through them.
   batch_norm_reply nothing;
   nothing.count = message.count;

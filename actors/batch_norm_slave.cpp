@@ -9,7 +9,6 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <exception>
 #include <utility>
 
@@ -350,10 +349,8 @@ void batch_norm_slave::finish_backward(const job_ptr& at,
 
 void batch_norm_slave::exchange(const job_ptr& at, batch_norm_message message,
                                 on_reply done) {
-  if (!role_.master) {
-    std::array messages{identified<batch_norm_message>{0, std::move(message)}};
-    return done(merge_round(messages));
-  }
+  if (!role_.master)
+    return done(merge_round(std::move(message)));
   current_ = at;
   sent_ = std::move(message);
   done_ = std::move(done);

@@ -129,9 +129,7 @@ participant_ptr make_seat(const replication_scope& scope,
 
 round_reply merge_alone(round_request request) {
   auto like = request.device_values;
-  std::vector<identified<batch_norm_message>> one(1);
-  one[0].message = to_message(std::move(request));
-  return reply_reader{}.read(merge_round(one), like);
+  return reply_reader{}.read(merge_round(to_message(std::move(request))), like);
 }
 
 } // namespace syncnorm::nn::detail

@@ -145,8 +145,7 @@ private:
 /// What each copy makes of its own message alone, after all have come as far.
 batch_norm_reply meet(bare_barrier& barrier, batch_norm_message message) {
   barrier.wait();
-  std::array messages{identified<batch_norm_message>{0, std::move(message)}};
-  return merge_round(messages);
+  return merge_round(std::move(message));
 }
 
 /// The same kernels as the layers', with a barrier where those have a round.

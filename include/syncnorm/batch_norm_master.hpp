@@ -87,4 +87,9 @@ merge_messages(std::span<const identified<batch_norm_message>> messages,
 merge_round(std::span<const identified<batch_norm_message>> messages,
             const device_stream& on = {});
 
+/// The same for the owner's message alone: the reply to a replica that is the
+/// only one.
+/// @throws error as above.
+[[nodiscard]] batch_norm_reply merge_round(batch_norm_message message);
+
 } // namespace syncnorm

@@ -18,12 +18,6 @@ namespace syncnorm::test {
 
 namespace {
 
-/// What the master answers to a replica that is the only one.
-batch_norm_reply answer(batch_norm_message message) {
-  std::array only{identified<batch_norm_message>{0, std::move(message)}};
-  return merge_round(only);
-}
-
 /// A replica on an emulated device, and the tensors of its passes.
 struct device_fixture {
   testing::emulated_devices devices{1};
@@ -59,18 +53,18 @@ struct device_fixture {
   void run(const look& between) {
     auto message = replica.begin_forward(x.view(), y.view());
     between();
-    auto tape =
-        replica.end_forward(answer(std::move(message)), x.view(), y.view());
+    auto tape = replica.end_forward(merge_round(std::move(message)), x.view(),
+                                    y.view());
     between();
     message = replica.begin_backward(dy.view(), x.view(), tape, y.view());
     between();
-    replica.end_backward(answer(std::move(message)), dy.view(), x.view(), tape,
-                         y.view());
+    replica.end_backward(merge_round(std::move(message)), dy.view(), x.view(),
+                         tape, y.view());
     between();
     message = replica.measure(dy.view());
     between();
     replica.add_update(message);
-    std::ignore = replica.accept(answer(std::move(message)));
+    std::ignore = replica.accept(merge_round(std::move(message)));
   }
 
   std::vector<double> state() {
