@@ -1,13 +1,13 @@
 #include "syncnorm/batch_norm_layer.hpp"
 
 #include "layer_kind.hpp"
+#include "with_layer.hpp"
 
 #include "syncnorm/error.hpp"
 
 #include <fmt/format.h>
 
 #include <exception>
-#include <string_view>
 #include <utility>
 
 namespace syncnorm {
@@ -122,12 +122,8 @@ batch_norm_reply batch_norm_layer::run_round(batch_norm_participant& with,
   try {
     return with.run(std::move(message));
   } catch (const error& x) {
-    std::string_view text{x.what()};
-    if (text.starts_with("layer "))
-      throw;
-    // A master that has not answered has not said whose it is.
     throw error{x.code(),
-                fmt::format("layer {}: {}", replica_.options().name, text)};
+                detail::with_layer(replica_.options().name, x.what())};
   }
 }
 

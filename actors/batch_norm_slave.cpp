@@ -1,6 +1,7 @@
 #include "batch_norm_slave.hpp"
 
 #include "run_woken_here.hpp"
+#include "with_layer.hpp"
 
 #include "syncnorm/detail/answer_if_lost.hpp"
 #include "syncnorm/detail/is_distant.hpp"
@@ -418,13 +419,11 @@ void batch_norm_slave::leave_exchange(F f) {
 
 caf::error batch_norm_slave::from_master(const caf::error& reason) const {
   auto code = code_of(reason);
-  auto why = text_of(code ? reason : master_is_down(role_.copy_id, reason));
-  // Whoever finds the master gone does not know its layer.
-  if (code.value_or(errc::master_down) != errc::master_down
-      || why.starts_with("layer "))
+  if (code.value_or(errc::master_down) != errc::master_down)
     return reason;
+  auto why = text_of(code ? reason : master_is_down(role_.copy_id, reason));
   return make_error(errc::master_down,
-                    fmt::format("layer {}: {}", replica_->options().name, why));
+                    with_layer(replica_->options().name, why));
 }
 
 caf::result<sync_metrics> batch_norm_slave::metrics() {

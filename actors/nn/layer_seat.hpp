@@ -3,6 +3,7 @@
 #include "actors/nn/closable.hpp"
 #include "actors/nn/layer_group.hpp"
 #include "actors/nn/round_messages.hpp"
+#include "actors/with_layer.hpp"
 #include "syncnorm/batch_norm_participant.hpp"
 #include "syncnorm/error.hpp"
 
@@ -14,7 +15,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 
 namespace syncnorm::nn::detail {
@@ -197,12 +197,8 @@ private:
     try {
       return part_->participant.end();
     } catch (const error& x) {
-      std::string_view text{x.what()};
-      if (text.starts_with("layer "))
-        throw;
-      // A master that has not answered has not said whose it is.
-      throw error{x.code(),
-                  fmt::format("layer {}, round {}: {}", layer_, rounds_, text)};
+      auto round = fmt::format("{}, round {}", layer_, rounds_);
+      throw error{x.code(), syncnorm::detail::with_layer(round, x.what())};
     }
   }
 

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace syncnorm::detail {
+
+/// An error's text, behind `layer` if it does not name one: a master that has
+/// not answered has not said whose it is.
+[[nodiscard]] inline std::string with_layer(const std::string& layer,
+                                            std::string_view text) {
+  if (text.starts_with("layer "))
+    return std::string{text};
+  return "layer " + layer + ": " + std::string{text};
+}
+
+} // namespace syncnorm::detail
