@@ -1,7 +1,7 @@
 #include "syncnorm/batch_norm_master.hpp"
 
 #include "device_merge.hpp"
-#include "round_arguments.hpp"
+#include "round_statistics.hpp"
 
 #include "syncnorm/merge_tree.hpp"
 #include "syncnorm/moments.hpp"
@@ -114,22 +114,14 @@ void finish_batch(std::int64_t count, statistics_update& update,
 void finish_online(std::int64_t count, statistics_update& update,
                    std::span<double> seen, double* values,
                    std::int64_t channels) {
-  moments_view total{update.num_elements_tracked,
-                     seen.data(),
-                     seen.data() + channels,
-                     channels,
-                     dtype::float64,
-                     {}};
-  if (count != 0) {
-    std::array<const_moments_view, 2> parts{
-        total, const_moments_view{count, values, values + channels, channels,
-                                  dtype::float64, device{}}};
-    merge_moments({}, parts, total);
-    ++update.num_batches_tracked;
-  }
+  auto view = [channels](std::int64_t elements, double* mean) {
+    return moments_view{elements, mean,           mean + channels,
+                        channels, dtype::float64, {}};
+  };
+  auto total = view(update.num_elements_tracked, seen.data());
+  detail::learn_online(view(count, values), total, update.num_batches_tracked,
+                       update.eps, update.mode);
   update.num_elements_tracked = total.count;
-  finalize_moments({}, total, {.eps = update.eps, .mode = update.mode}, values,
-                   values + channels, {});
 }
 
 /// Rounds what the replicas keep as float32, as they do between two messages.

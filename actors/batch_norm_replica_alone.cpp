@@ -1,12 +1,13 @@
 // The passes of a replica that is the only one, or that needs no other.
 
+#include "round_statistics.hpp"
+
 #include "syncnorm/batch_norm.hpp"
 #include "syncnorm/batch_norm_master.hpp"
 #include "syncnorm/batch_norm_replica.hpp"
 #include "syncnorm/moments.hpp"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 #include <vector>
 
@@ -48,20 +49,13 @@ void batch_norm_replica::learn_alone(const const_tensor_view& x,
   auto view = [this](std::int64_t count, void* mean, void* m2) {
     return moments_view{count, mean, m2, options_.channels, dtype::float64, {}};
   };
-  auto* mean = batch_.data();
-  auto* inv_std = mean + channels();
-  auto batch = view(0, mean, inv_std);
+  auto batch = view(0, batch_.data(), batch_.data() + channels());
   batch_moments(run(), x, batch, scratch(batch_moments_workspace(x.layout())));
   auto total =
       view(num_elements_tracked_, running_mean_.data(), running_m2_.data());
-  if (batch.count != 0) {
-    std::array<const_moments_view, 2> parts{total, batch};
-    merge_moments({}, parts, total);
-    ++num_batches_tracked_;
-  }
+  detail::learn_online(batch, total, num_batches_tracked_, options_.eps,
+                       options_.mode);
   num_elements_tracked_ = total.count;
-  finalize_moments({}, total, {.eps = options_.eps, .mode = options_.mode},
-                   mean, inv_std, {});
   write_tape(tape, total.count, batch_);
 }
 

@@ -1,12 +1,11 @@
 #include "device_merge.hpp"
 
-#include "round_arguments.hpp"
+#include "round_statistics.hpp"
 
 #include "syncnorm/merge_tree.hpp"
 #include "syncnorm/moments.hpp"
 
 #include <array>
-#include <bit>
 #include <utility>
 #include <vector>
 
@@ -197,28 +196,6 @@ batch_norm_reply finish_forward(std::int64_t owner, batch_norm_message total,
 }
 
 } // namespace
-
-std::int64_t batches_after(const statistics_update& update,
-                           std::int64_t count) {
-  auto counts = count != 0 && update.running.size() != 0;
-  return update.num_batches_tracked + (counts ? 1 : 0);
-}
-
-finalize_options finalize_options_of(const statistics_update& update,
-                                     std::int64_t batches) {
-  finalize_options result{
-      .eps = update.eps, .mode = update.mode, .momentum = update.momentum};
-  if (update.cumulative)
-    result.momentum = batches == 0 ? 0.0 : 1.0 / double(batches);
-  return result;
-}
-
-bool is_row(std::span<const message> messages) {
-  auto n = std::int64_t(messages.size());
-  auto first = messages.front().identifier;
-  return messages.back().identifier - first == n - 1
-         && first % std::int64_t(std::bit_ceil(std::uint64_t(n))) == 0;
-}
 
 device_array merge_on_device(std::span<const message> messages,
                              const device_stream& on) {

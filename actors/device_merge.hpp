@@ -9,19 +9,6 @@
 
 namespace syncnorm::detail {
 
-/// Batches tracked with a batch of `count` elements.
-[[nodiscard]] std::int64_t batches_after(const statistics_update& update,
-                                         std::int64_t count);
-
-/// @param batches as `batches_after` says.
-[[nodiscard]] finalize_options
-finalize_options_of(const statistics_update& update, std::int64_t batches);
-
-/// Whether the tree over the identifiers of `messages` is the tree over their
-/// positions: identifiers in a row from a multiple of a large power of two on.
-[[nodiscard]] bool
-is_row(std::span<const identified<batch_norm_message>> messages);
-
 /// The merged values of messages that are known to agree and whose values all
 /// lie on devices, along the tree over the identifiers: enqueued behind their
 /// ready-events. Values of other devices than that of `on` are copied to it

@@ -1,0 +1,32 @@
+#pragma once
+
+#include "round_arguments.hpp"
+
+#include "syncnorm/moments.hpp"
+
+#include <cstdint>
+#include <span>
+
+// How a forward round learns, wherever its messages lie.
+
+namespace syncnorm::detail {
+
+/// Whether the tree over the identifiers of `messages` is the tree over their
+/// positions: identifiers in a row from a multiple of a large power of two on.
+[[nodiscard]] bool is_row(std::span<const round_message> messages);
+
+/// Batches tracked with a batch of `count` elements.
+[[nodiscard]] std::int64_t batches_after(const statistics_update& update,
+                                         std::int64_t count);
+
+/// @param batches as `batches_after` says.
+[[nodiscard]] finalize_options
+finalize_options_of(const statistics_update& update, std::int64_t batches);
+
+/// Online, in host memory: merges a batch into all that was `seen` before.
+/// @param batch its moments; they become mean and inverse deviation of all.
+/// @param batches how many have been seen; counts this one, if it has elements.
+void learn_online(const moments_view& batch, moments_view& seen,
+                  std::int64_t& batches, double eps, eps_mode mode);
+
+} // namespace syncnorm::detail
