@@ -2,7 +2,7 @@
 
 #include "syncnorm/batch_norm_messages.hpp"
 #include "syncnorm/device_array.hpp"
-#include "syncnorm/sync_options.hpp"
+#include "syncnorm/sync_callback.hpp"
 
 #include <cstdint>
 #include <span>

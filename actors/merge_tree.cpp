@@ -1,7 +1,5 @@
 #include "syncnorm/merge_tree.hpp"
 
-#include <fmt/format.h>
-
 namespace syncnorm::detail {
 
 std::vector<std::int64_t> tree_blocks(std::int64_t first, std::int64_t count) {
@@ -15,21 +13,6 @@ std::vector<std::int64_t> tree_blocks(std::int64_t first, std::int64_t count) {
     count -= std::int64_t(largest);
   }
   return result;
-}
-
-void check_participants(const sync_options& options,
-                        std::int64_t participants) {
-  auto refuse = [&](const std::string& expected) {
-    throw error{errc::invalid_argument,
-                fmt::format("spawn_sync_master of layer {}: participants of "
-                            "the reduction: expected {}, got {}",
-                            options.layer, expected, participants)};
-  };
-  if (participants < 0)
-    refuse("1 or more, or 0 for any number");
-  if (participants != 0 && options.participants != 0
-      && participants != options.participants)
-    refuse(fmt::format("the {} of the options, or 0", options.participants));
 }
 
 } // namespace syncnorm::detail

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "syncnorm/batch_norm_messages.hpp"
-#include "syncnorm/sync_options.hpp"
+#include "syncnorm/sync_callback.hpp"
 
 #include <cstddef>
 #include <cstdint>

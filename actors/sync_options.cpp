@@ -5,6 +5,8 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include <chrono>
+
 namespace syncnorm {
 
 void sync_options::validate() const {

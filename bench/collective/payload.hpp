@@ -1,5 +1,6 @@
 #pragma once
 
+#include "syncnorm/merge_tree.hpp"
 #include "syncnorm/sync_master.hpp"
 
 #include <span>

@@ -19,6 +19,7 @@
 
 #include "syncnorm/compat.hpp"
 #include "syncnorm/master_directory.hpp"
+#include "syncnorm/merge_tree.hpp"
 #include "syncnorm/network.hpp"
 #include "syncnorm/sync_master.hpp"
 #include "syncnorm/sync_relay.hpp"

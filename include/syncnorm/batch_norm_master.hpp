@@ -2,7 +2,7 @@
 
 #include "syncnorm/actors.hpp"
 #include "syncnorm/batch_norm_messages.hpp"
-#include "syncnorm/merge_tree.hpp"
+#include "syncnorm/sync_callback.hpp"
 #include "syncnorm/sync_options.hpp"
 #include "syncnorm/sync_relay.hpp"
 

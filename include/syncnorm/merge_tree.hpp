@@ -1,13 +1,12 @@
 #pragma once
 
 #include "syncnorm/error.hpp"
-#include "syncnorm/sync_options.hpp"
+#include "syncnorm/sync_callback.hpp"
 
 #include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string>
 #include <utility>
@@ -113,35 +112,5 @@ void add_tree(std::vector<identified<std::span<const T>>> parts,
         parts, at,
         out.subspan(at, std::min(detail::sum_block, out.size() - at)));
 }
-
-/// What a master does with a round's messages if its replicas may stand behind
-/// relays: merges them along the tree, and answers everybody the same. What the
-/// functions throw becomes the error of every participant, as a
-/// `sync_callback`'s. They run on the thread that brings the last message,
-/// which may be the one that receives from other nodes (`use_network`): they
-/// must not wait for anything.
-template <class In, class Out>
-struct sync_reduction {
-  /// Makes one message of several, one or more in the order of their
-  /// identifiers, along the tree; see `fold_tree`. It may move from them. A
-  /// relay calls it too, for the replicas of one node.
-  std::function<In(std::span<identified<In>> parts)> merge;
-  /// Makes the reply of what all were merged into.
-  std::function<Out(In total)> finish;
-  /// How many replicas take part, the owner included; a round of others fails
-  /// at once, unless it goes on with the survivors. `sync_options` has a number
-  /// that is waited for instead: this one is for replicas that have all
-  /// registered before the first round, and after a failure are of no more use.
-  /// 0: any number.
-  std::int64_t participants = 0;
-};
-
-namespace detail {
-
-/// @throws error `invalid_argument` if a reduction for so many participants
-///         cannot be that of a master with those options.
-void check_participants(const sync_options& options, std::int64_t participants);
-
-} // namespace detail
 
 } // namespace syncnorm

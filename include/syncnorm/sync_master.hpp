@@ -5,8 +5,8 @@
 #include "syncnorm/detail/is_distant.hpp"
 #include "syncnorm/detail/request_master.hpp"
 #include "syncnorm/detail/sync_master_impl.hpp"
-#include "syncnorm/merge_tree.hpp"
 #include "syncnorm/slave_pipe.hpp"
+#include "syncnorm/sync_callback.hpp"
 #include "syncnorm/sync_options.hpp"
 
 #include <chrono>

@@ -2,40 +2,12 @@
 
 #include "syncnorm/detail/caf_compat.hpp"
 
-#include <chrono>
 #include <cstdint>
-#include <functional>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace syncnorm {
-
-/// A message and the participant that it comes from or goes to: 0 is the
-/// master, others are slaves.
-template <class T>
-struct identified {
-  /// The participant.
-  std::int64_t identifier = 0;
-  /// What it sent, or gets.
-  T message{};
-};
-
-/// What a master does with a round's messages: they come in as the master's
-/// first, then the slaves' in the order of their identifiers; out comes one
-/// reply for each identifier, in any order. It may move from the messages. What
-/// it throws becomes the error of every participant: a `syncnorm::error` with
-/// its own code and its text behind layer and round, anything else
-/// `callback_failed`.
-///
-/// Threads: a master calls it once a round, never twice at a time. It may run
-/// on the thread that sends the last message: that call then takes as long as
-/// the callback, whatever its timeout.
-template <class In, class Out>
-using sync_callback = std::function<std::vector<identified<Out>>(
-    std::span<identified<In>> messages)>;
 
 /// What becomes of a round in which a participant is at fault.
 enum class failure_policy : std::uint8_t {

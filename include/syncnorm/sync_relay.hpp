@@ -3,7 +3,7 @@
 #include "syncnorm/actors.hpp"
 #include "syncnorm/config.hpp"
 #include "syncnorm/detail/sync_relay_impl.hpp"
-#include "syncnorm/merge_tree.hpp"
+#include "syncnorm/sync_callback.hpp"
 #include "syncnorm/sync_options.hpp"
 
 #include <cstddef>

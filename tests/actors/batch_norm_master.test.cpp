@@ -1,6 +1,7 @@
 #include "syncnorm/batch_norm_master.hpp"
 
 #include "syncnorm/batch_norm_participant.hpp"
+#include "syncnorm/merge_tree.hpp"
 #include "tests/actors/layer_copies.hpp"
 
 #include <doctest/doctest.h>

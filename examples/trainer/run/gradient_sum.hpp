@@ -2,7 +2,7 @@
 
 #include "trainer/run/messages.hpp"
 
-#include "syncnorm/sync_options.hpp"
+#include "syncnorm/sync_callback.hpp"
 
 #include <span>
 

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "syncnorm/detail/roster.hpp"
-#include "syncnorm/sync_options.hpp"
+#include "syncnorm/sync_callback.hpp"
 
 #include <algorithm>
 #include <cstddef>

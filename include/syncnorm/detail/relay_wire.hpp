@@ -2,7 +2,7 @@
 
 #include "syncnorm/detail/roster.hpp"
 #include "syncnorm/message_types.hpp"
-#include "syncnorm/sync_options.hpp"
+#include "syncnorm/sync_callback.hpp"
 
 #include <chrono>
 #include <optional>

@@ -9,6 +9,7 @@
 #include "syncnorm/detail/round_monitor.hpp"
 #include "syncnorm/detail/round_seats.hpp"
 #include "syncnorm/detail/round_text.hpp"
+#include "syncnorm/sync_callback.hpp"
 #include "syncnorm/sync_options.hpp"
 
 #include <algorithm>

@@ -2,7 +2,7 @@
 
 #include "syncnorm/detail/reply_target.hpp"
 #include "syncnorm/detail/roster.hpp"
-#include "syncnorm/sync_options.hpp"
+#include "syncnorm/sync_callback.hpp"
 
 #include <algorithm>
 #include <cstddef>

@@ -2,7 +2,7 @@
 
 #include "syncnorm/detail/match_replies.hpp"
 #include "syncnorm/detail/round_keeper.hpp"
-#include "syncnorm/merge_tree.hpp"
+#include "syncnorm/sync_callback.hpp"
 
 #include <span>
 #include <string>
