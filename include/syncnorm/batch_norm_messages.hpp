@@ -2,10 +2,10 @@
 
 #include "syncnorm/channel_payload.hpp"
 #include "syncnorm/detail/caf_compat.hpp"
+#include "syncnorm/detail/message_fields.hpp"
 #include "syncnorm/moments.hpp"
 #include "syncnorm/tensor_view.hpp"
 
-#include <bit>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -28,46 +28,6 @@ enum class round_mode : std::uint8_t { forward = 0, backward = 1 };
 
 /// Returns `"forward"` or `"backward"`.
 [[nodiscard]] std::string to_string(round_mode mode);
-
-namespace detail {
-
-/// An enumerator as a message carries it. Values that come from another node
-/// may be none of the enumerators.
-template <class Enum>
-struct enum_code {
-  std::uint8_t code = 0;
-
-  enum_code() = default;
-  enum_code(Enum x) : code{static_cast<std::uint8_t>(x)} {}
-
-  operator Enum() const noexcept {
-    return static_cast<Enum>(code);
-  }
-};
-
-template <class Inspector, class Enum>
-auto inspect(Inspector& f, enum_code<Enum>& x) {
-  return inspect_object(f, x, "syncnorm::enum_code", field("code", x.code));
-}
-
-/// A float64 as a message carries it: its bits.
-struct exact_double {
-  std::uint64_t bits = 0;
-
-  exact_double() = default;
-  exact_double(double x) : bits{std::bit_cast<std::uint64_t>(x)} {}
-
-  operator double() const noexcept {
-    return std::bit_cast<double>(bits);
-  }
-};
-
-template <class Inspector>
-auto inspect(Inspector& f, exact_double& x) {
-  return inspect_object(f, x, "syncnorm::exact_double", field("bits", x.bits));
-}
-
-} // namespace detail
 
 /// What the master does in a forward round beside merging. Epsilon, mode,
 /// momentum, `cumulative` and `online` must be the same for all; of the rest
@@ -134,27 +94,6 @@ struct batch_norm_message {
   /// statistics of its own; as many for all replicas.
   std::vector<std::int64_t> more;
 };
-
-namespace detail {
-
-/// `resend` of a message as it travels: what is on a device stays there, and
-/// asks to be sent again.
-struct travelling_resend {
-  batch_norm_message& of;
-  bool value = of.resend || of.values.on_device();
-
-  explicit travelling_resend(batch_norm_message& x) : of{x} {}
-  travelling_resend(const travelling_resend&) = delete;
-  travelling_resend& operator=(const travelling_resend&) = delete;
-
-  /// Writes only what was read.
-  ~travelling_resend() {
-    if (value != of.resend && !of.values.on_device())
-      of.resend = value;
-  }
-};
-
-} // namespace detail
 
 /// For CAF's serializers.
 template <class Inspector>

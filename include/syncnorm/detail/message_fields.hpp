@@ -1,0 +1,66 @@
+#pragma once
+
+#include "syncnorm/detail/caf_compat.hpp"
+
+#include <bit>
+#include <cstdint>
+
+// Fields of messages that travel in another shape than they are used in.
+
+namespace syncnorm::detail {
+
+/// An enumerator as a message carries it. Values that come from another node
+/// may be none of the enumerators.
+template <class Enum>
+struct enum_code {
+  std::uint8_t code = 0;
+
+  enum_code() = default;
+  enum_code(Enum x) : code{static_cast<std::uint8_t>(x)} {}
+
+  operator Enum() const noexcept {
+    return static_cast<Enum>(code);
+  }
+};
+
+template <class Inspector, class Enum>
+auto inspect(Inspector& f, enum_code<Enum>& x) {
+  return inspect_object(f, x, "syncnorm::enum_code", field("code", x.code));
+}
+
+/// A float64 as a message carries it: its bits.
+struct exact_double {
+  std::uint64_t bits = 0;
+
+  exact_double() = default;
+  exact_double(double x) : bits{std::bit_cast<std::uint64_t>(x)} {}
+
+  operator double() const noexcept {
+    return std::bit_cast<double>(bits);
+  }
+};
+
+template <class Inspector>
+auto inspect(Inspector& f, exact_double& x) {
+  return inspect_object(f, x, "syncnorm::exact_double", field("bits", x.bits));
+}
+
+/// `resend` of a message as it travels: what is on a device stays there, and
+/// asks to be sent again.
+template <class Message>
+struct travelling_resend {
+  Message& of;
+  bool value = of.resend || of.values.on_device();
+
+  explicit travelling_resend(Message& x) : of{x} {}
+  travelling_resend(const travelling_resend&) = delete;
+  travelling_resend& operator=(const travelling_resend&) = delete;
+
+  /// Writes only what was read.
+  ~travelling_resend() {
+    if (value != of.resend && !of.values.on_device())
+      of.resend = value;
+  }
+};
+
+} // namespace syncnorm::detail
