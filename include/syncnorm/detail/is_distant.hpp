@@ -13,14 +13,4 @@ template <class Handle>
   return block && block->node() != block->home_system->node();
 }
 
-/// Whether the actor has exited; of one on another node, as far as this node
-/// knows.
-template <class Handle>
-[[nodiscard]] bool has_exited(const Handle& actor) {
-  using caf::abstract_actor;
-  return actor
-         && caf::actor_cast<abstract_actor*>(actor)->getf(
-             abstract_actor::is_terminated_flag);
-}
-
 } // namespace syncnorm::detail

@@ -4,19 +4,13 @@
 #include "syncnorm/message_types.hpp"
 #include "syncnorm/sync_callback.hpp"
 
-#include <chrono>
+#include <cstddef>
 #include <optional>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace syncnorm::detail {
-
-/// How long a relay that is late may take to say whom it waits for.
-[[nodiscard]] inline caf::timespan grace_of(caf::timespan deadline) {
-  return std::min<caf::timespan>(deadline / 4, std::chrono::milliseconds{500});
-}
 
 /// Returns what is wrong with the identifiers of the parts that `relay` has
 /// sent, if anything: each must be the first one of a node of the tree that

@@ -2,6 +2,9 @@
 
 #include "syncnorm/detail/round_keeper.hpp"
 
+#include <algorithm>
+#include <chrono>
+
 // How a round of a `round_keeper` fails: by whom, when its deadline is over,
 // and what the participants are told.
 
@@ -139,6 +142,11 @@ void round_keeper<In, Out>::on_down(const caf::actor_addr& who,
 }
 
 // -- when the deadline is over ------------------------------------------------
+
+/// How long a relay that is late may take to say whom it waits for.
+[[nodiscard]] inline caf::timespan grace_of(caf::timespan deadline) {
+  return std::min<caf::timespan>(deadline / 4, std::chrono::milliseconds{500});
+}
 
 template <class In, class Out>
 void round_keeper<In, Out>::arm(caf::timespan delay) {

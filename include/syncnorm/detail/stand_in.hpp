@@ -4,6 +4,16 @@
 
 namespace syncnorm::detail {
 
+/// Whether the actor has exited; of one on another node, as far as this node
+/// knows.
+template <class Handle>
+[[nodiscard]] bool has_exited(const Handle& actor) {
+  using caf::abstract_actor;
+  return actor
+         && caf::actor_cast<abstract_actor*>(actor)->getf(
+             abstract_actor::is_terminated_flag);
+}
+
 /// Why an actor that has exited did; of one on another node, as far as this
 /// node knows.
 [[nodiscard]] caf::error reason_of_exit(caf::abstract_actor& gone);
