@@ -3,7 +3,6 @@
 #include "round_arguments.hpp"
 
 #include "syncnorm/batch_norm.hpp"
-#include "syncnorm/error.hpp"
 #include "syncnorm/moments.hpp"
 
 #include <fmt/format.h>

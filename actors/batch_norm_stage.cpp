@@ -3,6 +3,7 @@
 #include "batch_norm_slave.hpp"
 #include "layer_kind.hpp"
 
+#include "syncnorm/batch_norm_master.hpp"
 #include "syncnorm/config.hpp"
 #include "syncnorm/error.hpp"
 

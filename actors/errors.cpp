@@ -2,6 +2,8 @@
 
 #include "syncnorm/errors.hpp"
 
+#include <utility>
+
 namespace syncnorm {
 
 namespace {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include "syncnorm/actors.hpp"
-#include "syncnorm/batch_norm_master.hpp"
 #include "syncnorm/batch_norm_replica.hpp"
 #include "syncnorm/future_result.hpp"
 #include "syncnorm/replicate.hpp"

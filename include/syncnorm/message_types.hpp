@@ -10,7 +10,6 @@
 #include "syncnorm/sync_metrics.hpp"
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 namespace syncnorm {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include "syncnorm/detail/module_tree.hpp"
-#include "syncnorm/error.hpp"
 
 #include <any>
 #include <array>
@@ -14,7 +13,6 @@
 #include <string_view>
 #include <tuple>
 #include <type_traits>
-#include <typeinfo>
 #include <utility>
 #include <vector>
 

@@ -3,7 +3,6 @@
 #include "syncnorm/shared_tensor.hpp"
 
 #include <cstddef>
-#include <memory>
 
 namespace syncnorm {
 

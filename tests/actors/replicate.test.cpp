@@ -1,5 +1,7 @@
 #include "syncnorm/replicate.hpp"
 
+#include "syncnorm/error.hpp"
+
 #include <doctest/doctest.h>
 
 #include <functional>

@@ -5,7 +5,6 @@
 #include "syncnorm/sync_callback.hpp"
 
 #include <span>
-#include <string>
 #include <utility>
 #include <variant>
 #include <vector>

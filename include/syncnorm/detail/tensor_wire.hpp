@@ -3,7 +3,6 @@
 #include "syncnorm/tensor_view.hpp"
 
 #include <array>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
