@@ -1,5 +1,6 @@
 #pragma once
 
+#include "syncnorm/detail/caf/send.hpp"
 #include "syncnorm/detail/caf/worker.hpp"
 
 #include <cstddef>
@@ -88,15 +89,9 @@ template <class Handle, class... Ts>
 void send_and_lend(caf::actor_system& system, const Handle& to, Ts&&... xs) {
   lent_thread here{system};
   auto* receiver = caf::actor_cast<caf::abstract_actor*>(to);
-#if SYNCNORM_CAF_LEGACY
-  receiver->enqueue(caf::make_mailbox_element(nullptr, caf::make_message_id(),
-                                              {}, std::forward<Ts>(xs)...),
-                    &here);
-#else
-  receiver->enqueue(caf::make_mailbox_element(nullptr, caf::make_message_id(),
-                                              std::forward<Ts>(xs)...),
-                    &here);
-#endif
+  receiver->enqueue(
+      make_element(nullptr, caf::make_message_id(), std::forward<Ts>(xs)...),
+      &here);
   here.run();
 }
 

@@ -35,23 +35,29 @@ void anon_send(const Handle& to, Ts&&... xs) {
 #endif
 }
 
+/// A message as it lies in a mailbox; on 0.17 also which actors it is still to
+/// pass, here none.
+template <class... Ts>
+caf::mailbox_element_ptr make_element(caf::strong_actor_ptr sender,
+                                      caf::message_id id, Ts&&... xs) {
+#if SYNCNORM_CAF_LEGACY
+  return caf::make_mailbox_element(std::move(sender), id, {},
+                                   std::forward<Ts>(xs)...);
+#else
+  return caf::make_mailbox_element(std::move(sender), id,
+                                   std::forward<Ts>(xs)...);
+#endif
+}
+
 /// Sends from an ordinary thread in the name of an actor. CAF 1.x has that for
 /// itself alone.
 template <class Handle, class... Ts>
 void send_as(const caf::actor& from, const Handle& to, Ts&&... xs) {
   auto* receiver = caf::actor_cast<caf::abstract_actor*>(to);
-  auto sender = caf::actor_cast<caf::strong_actor_ptr>(from);
-#if SYNCNORM_CAF_LEGACY
-  receiver->enqueue(caf::make_mailbox_element(std::move(sender),
-                                              caf::make_message_id(), {},
-                                              std::forward<Ts>(xs)...),
+  receiver->enqueue(make_element(caf::actor_cast<caf::strong_actor_ptr>(from),
+                                 caf::make_message_id(),
+                                 std::forward<Ts>(xs)...),
                     nullptr);
-#else
-  receiver->enqueue(caf::make_mailbox_element(std::move(sender),
-                                              caf::make_message_id(),
-                                              std::forward<Ts>(xs)...),
-                    nullptr);
-#endif
 }
 
 template <class Self, class Handle, class... Ts>
@@ -157,13 +163,7 @@ caf::message_id next_answer(Self&& self) {
 /// Answers a request in the place of whom it was sent to.
 inline void answer(const caf::strong_actor_ptr& asker, caf::message_id id,
                    caf::error reason) {
-#if SYNCNORM_CAF_LEGACY
-  asker->enqueue(caf::make_mailbox_element(nullptr, id, {}, std::move(reason)),
-                 nullptr);
-#else
-  asker->enqueue(caf::make_mailbox_element(nullptr, id, std::move(reason)),
-                 nullptr);
-#endif
+  asker->enqueue(make_element(nullptr, id, std::move(reason)), nullptr);
 }
 
 } // namespace syncnorm::detail
