@@ -1,5 +1,6 @@
 #pragma once
 
+#include "syncnorm/detail/caf/command_line.hpp"
 #include "syncnorm/detail/caf_compat.hpp"
 
 namespace syncnorm {

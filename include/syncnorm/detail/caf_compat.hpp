@@ -1,7 +1,7 @@
 #pragma once
 
-// One spelling for CAF 0.17.6 and 1.x. The files included here are the only
-// ones that know CAF's versions.
+// One spelling for CAF 0.17.6 and 1.x. The files included here, and
+// `caf/command_line.hpp`, are the only ones that know CAF's versions.
 
 #include "syncnorm/detail/caf/answer_any.hpp"
 #include "syncnorm/detail/caf/configure.hpp"

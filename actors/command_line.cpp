@@ -1,4 +1,4 @@
-#include "syncnorm/detail/caf_compat.hpp"
+#include "syncnorm/detail/caf/command_line.hpp"
 
 #include <fmt/format.h>
 
