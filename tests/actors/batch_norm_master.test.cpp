@@ -3,6 +3,7 @@
 #include "syncnorm/batch_norm_participant.hpp"
 #include "syncnorm/merge_tree.hpp"
 #include "tests/actors/layer_copies.hpp"
+#include "tests/actors/wire.hpp"
 
 #include <doctest/doctest.h>
 
@@ -421,7 +422,7 @@ TEST_CASE("what a round says arrives at another node with the same bits") {
   sent.update.running = {1, -infinity};
   sent.update.num_batches_tracked = 12;
   batch_norm_message got;
-  REQUIRE(detail::deserialize(detail::serialize(sent), got));
+  REQUIRE(test::deserialize(test::serialize(sent), got));
   CHECK(got.mode == round_mode::backward);
   CHECK(got.type == dtype::bfloat16);
   CHECK(got.channels == 2);
@@ -437,7 +438,7 @@ TEST_CASE("what a round says arrives at another node with the same bits") {
 
   batch_norm_reply reply{9, {tiny, infinity}, {1, 2}, 3, false, {5}, 4};
   batch_norm_reply returned;
-  REQUIRE(detail::deserialize(detail::serialize(reply), returned));
+  REQUIRE(test::deserialize(test::serialize(reply), returned));
   CHECK(returned.count == 9);
   CHECK(list(returned.values) == list(reply.values));
   REQUIRE(returned.more.size() == 1);

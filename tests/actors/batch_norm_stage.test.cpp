@@ -2,6 +2,7 @@
 
 #include "tests/actors/batch_norm_reference.hpp"
 #include "tests/actors/layer_copies.hpp"
+#include "tests/actors/wire.hpp"
 
 #include <doctest/doctest.h>
 
@@ -699,9 +700,9 @@ TEST_CASE("a tensor arrives at another node with the same bits, without gaps") {
     layout.sample_stride += 7;
     tensor x{layout};
     fill(x, random);
-    auto bytes = detail::serialize(share(x));
+    auto bytes = test::serialize(share(x));
     shared_tensor y;
-    REQUIRE(detail::deserialize(bytes, y));
+    REQUIRE(test::deserialize(bytes, y));
     CHECK(y.view().shape() == layout.shape);
     CHECK(y.view().type() == type);
     CHECK(y.view().format() == layout.format);
@@ -714,7 +715,7 @@ TEST_CASE("a tensor arrives at another node with the same bits, without gaps") {
     // Every cut is noticed.
     for (std::size_t n = 0; n < bytes.size(); ++n) {
       shared_tensor z;
-      CHECK(!detail::deserialize(std::span{bytes}.first(n), z));
+      CHECK(!test::deserialize(std::span{bytes}.first(n), z));
     }
   }
 }

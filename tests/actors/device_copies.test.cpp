@@ -1,5 +1,6 @@
 // Copies on devices, which the host emulates.
 
+#include "tests/actors/wire.hpp"
 #include "tests/kernels/emulated_devices.hpp"
 
 #include <algorithm>
@@ -637,7 +638,7 @@ TEST_CASE_FIXTURE(gpu_fixture, "what lies on a device does not travel: a copy "
   CHECK(message.values.on_device());
   CHECK(message.values.size() == 6);
   batch_norm_message copy;
-  REQUIRE(detail::deserialize(detail::serialize(message), copy));
+  REQUIRE(test::deserialize(test::serialize(message), copy));
   CHECK(copy.resend);
   CHECK(copy.values.size() == 0);
   CHECK(!message.resend);

@@ -1,4 +1,5 @@
 #include "tests/actors/system.hpp"
+#include "tests/actors/wire.hpp"
 #include "tests/fuzz/messages.hpp"
 
 #include <doctest/doctest.h>
@@ -37,22 +38,22 @@ std::vector<bytes> good_messages(caf::actor_system& system) {
   std::ranges::fill(
       std::span{static_cast<float*>(memory.view().data()), 2 * 3 * 4}, 0.5F);
   std::vector<bytes> bodies{
-      detail::serialize(float_array{1, 2, 3}),
-      detail::serialize(double_array{1, 2, 3}),
-      detail::serialize(memory.share()),
-      detail::serialize(round_tag{1, 2, 3, 4}),
-      detail::serialize(slave_ticket{{1, 2, 3, 4}, caf::timespan{5}, true}),
-      detail::serialize(message),
-      detail::serialize(
+      test::serialize(float_array{1, 2, 3}),
+      test::serialize(double_array{1, 2, 3}),
+      test::serialize(memory.share()),
+      test::serialize(round_tag{1, 2, 3, 4}),
+      test::serialize(slave_ticket{{1, 2, 3, 4}, caf::timespan{5}, true}),
+      test::serialize(message),
+      test::serialize(
           batch_norm_reply{3, message.values, {}, 1, false, message.more}),
-      detail::serialize(message.update),
-      detail::serialize(errc::stale),
-      detail::serialize(detail::wrap_parts<double_array>(
-                            {{3, {1, 2}}, {4, {3, 4}}}, caf::timespan{5}),
-                        &system),
-      detail::serialize(make_error(errc::stale, "a text"), &system),
-      detail::serialize(shared_tensors{{memory.share(), memory.share()}}),
-      detail::serialize(metrics),
+      test::serialize(message.update),
+      test::serialize(errc::stale),
+      test::serialize(detail::wrap_parts<double_array>(
+                          {{3, {1, 2}}, {4, {3, 4}}}, caf::timespan{5}),
+                      &system),
+      test::serialize(make_error(errc::stale, "a text"), &system),
+      test::serialize(shared_tensors{{memory.share(), memory.share()}}),
+      test::serialize(metrics),
   };
   for (std::size_t i = 0; i < bodies.size(); ++i)
     bodies[i].insert(bodies[i].begin(), std::byte(i));
@@ -83,7 +84,7 @@ TEST_CASE_FIXTURE(system_fixture, "a relay's parts are read whole, and "
   auto whole = std::span<const std::byte>{messages[9]}.subspan(1);
   auto read = [&](std::size_t size) -> std::vector<identified<double_array>> {
     relay_parts x;
-    if (!detail::deserialize(whole.first(size), x, &system))
+    if (!test::deserialize(whole.first(size), x, &system))
       return {};
     auto relay = detail::participant::relay(3, 10);
     auto parts = detail::unwrap_parts<double_array>(relay, x);
@@ -98,8 +99,8 @@ TEST_CASE_FIXTURE(system_fixture, "a relay's parts are read whole, and "
   for (std::size_t n = 0; n < whole.size(); ++n)
     CHECK(read(n).empty());
   caf::error reason;
-  REQUIRE(detail::deserialize(
-      std::span<const std::byte>{messages[10]}.subspan(1), reason, &system));
+  REQUIRE(test::deserialize(std::span<const std::byte>{messages[10]}.subspan(1),
+                            reason, &system));
   CHECK(describe(reason) == "stale: a text");
 }
 

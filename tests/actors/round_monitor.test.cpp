@@ -1,5 +1,6 @@
 #include "syncnorm/detail/round_monitor.hpp"
 #include "tests/actors/collective.hpp"
+#include "tests/actors/wire.hpp"
 
 #include <doctest/doctest.h>
 
@@ -202,7 +203,7 @@ TEST_CASE_FIXTURE(system_fixture, "metrics are the same on another node") {
   run_death(c);
   auto m = metrics_of(c);
   sync_metrics copy;
-  REQUIRE(detail::deserialize(detail::serialize(m), copy));
+  REQUIRE(test::deserialize(test::serialize(m), copy));
   CHECK(copy == m);
 }
 

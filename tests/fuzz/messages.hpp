@@ -4,6 +4,8 @@
 #include "syncnorm/errors.hpp"
 #include "syncnorm/message_types.hpp"
 
+#include "tests/actors/wire.hpp"
+
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -19,19 +21,19 @@ namespace syncnorm::fuzz {
 template <class T>
 bool read_as(std::span<const std::byte> bytes, caf::actor_system&) {
   T x;
-  if (!detail::deserialize(bytes, x))
+  if (!test::deserialize(bytes, x))
     return true;
-  auto first = detail::serialize(x);
+  auto first = test::serialize(x);
   T y;
-  return detail::deserialize(std::span<const std::byte>{first}, y)
-         && detail::serialize(y) == first;
+  return test::deserialize(std::span<const std::byte>{first}, y)
+         && test::serialize(y) == first;
 }
 
 /// A relay's message goes on to the master, which unwraps it.
 inline bool read_parts(std::span<const std::byte> bytes,
                        caf::actor_system& system) {
   relay_parts x;
-  if (!detail::deserialize(bytes, x, &system))
+  if (!test::deserialize(bytes, x, &system))
     return true;
   auto relay = detail::participant::relay(3, 10);
   auto parts = detail::unwrap_parts<double_array>(relay, x);
@@ -42,7 +44,7 @@ inline bool read_parts(std::span<const std::byte> bytes,
 inline bool read_reason(std::span<const std::byte> bytes,
                         caf::actor_system& system) {
   caf::error x;
-  if (!detail::deserialize(bytes, x, &system) || x == caf::none)
+  if (!test::deserialize(bytes, x, &system) || x == caf::none)
     return true;
   return !describe(x).empty();
 }

@@ -32,12 +32,12 @@ template <class T>
 bool read_with_actors(std::span<const std::byte> bytes,
                       caf::actor_system& system) {
   T x;
-  if (!detail::deserialize(bytes, x, &system))
+  if (!test::deserialize(bytes, x, &system))
     return true;
-  auto first = detail::serialize(x, &system);
+  auto first = test::serialize(x, &system);
   T y;
-  return detail::deserialize(std::span<const std::byte>{first}, y, &system)
-         && detail::serialize(y, &system) == first;
+  return test::deserialize(std::span<const std::byte>{first}, y, &system)
+         && test::serialize(y, &system) == first;
 }
 
 /// The bits of a sum; a NaN's are its arithmetic's own affair.
@@ -58,7 +58,7 @@ inline std::vector<std::uint64_t> bits_of(const train::gradient_sum& x) {
 inline bool read_gradients(std::span<const std::byte> bytes,
                            caf::actor_system&) {
   std::vector<train::gradient_part> sent;
-  if (!detail::deserialize(bytes, sent) || sent.empty() || sent.size() > 64)
+  if (!test::deserialize(bytes, sent) || sent.empty() || sent.size() > 64)
     return true;
   std::vector<identified<train::gradient_part>> flat;
   for (auto& x : sent)
@@ -83,7 +83,7 @@ inline bool read_step(std::span<const std::byte> bytes,
                       caf::actor_system& system) {
   constexpr std::uint64_t samples = 1000;
   train::step_plan x;
-  if (detail::deserialize(bytes, x)) {
+  if (test::deserialize(bytes, x)) {
     try {
       train::require_range(x.begin, x.end, samples);
       if (x.begin > x.end || x.end > samples)
@@ -99,7 +99,7 @@ inline bool read_step(std::span<const std::byte> bytes,
 inline bool read_model_state(std::span<const std::byte> bytes,
                              caf::actor_system& system) {
   train::model_state x;
-  if (detail::deserialize(bytes, x)) {
+  if (test::deserialize(bytes, x)) {
     auto has = [](const train::flat_array& values, std::size_t size) {
       return values.f32.size() == size && values.f64.size() == 0;
     };
@@ -123,7 +123,7 @@ inline bool read_model_state(std::span<const std::byte> bytes,
 inline bool read_applicant(std::span<const std::byte> bytes,
                            caf::actor_system& system) {
   train::application x;
-  if (!detail::deserialize(bytes, x, &system) || x.replicas.size() > 1000)
+  if (!test::deserialize(bytes, x, &system) || x.replicas.size() > 1000)
     return true;
   auto host = train::spawn_host(system, {"model=cnn\n", 2},
                                 std::make_shared<std::atomic<std::uint64_t>>());

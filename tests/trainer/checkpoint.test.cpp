@@ -7,6 +7,8 @@
 #include "trainer/scratch_folder.hpp"
 #include "trainer/test_config.hpp"
 
+#include "tests/actors/wire.hpp"
+
 #include <caffe2/serialize/inline_container.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/conv.h>
@@ -170,8 +172,8 @@ TEST_CASE("an engine that has taken over a state from another process goes on "
       options.shift = 0; // Which the seed decides.
       auto machine = trained(options);
       model_state sent;
-      auto wire = syncnorm::detail::serialize(machine.state());
-      REQUIRE(syncnorm::detail::deserialize(wire, sent));
+      auto wire = syncnorm::test::serialize(machine.state());
+      REQUIRE(syncnorm::test::deserialize(wire, sent));
       CHECK(sent.fingerprint == machine.fingerprint());
       options.seed = 2;
       engine other{options, device{}, digits};

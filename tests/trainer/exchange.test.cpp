@@ -7,6 +7,8 @@
 #include "trainer/scratch_folder.hpp"
 #include "trainer/test_config.hpp"
 
+#include "tests/actors/wire.hpp"
+
 #include "syncnorm/errors.hpp"
 #include "syncnorm/sync_master.hpp"
 
@@ -226,7 +228,7 @@ TEST_CASE("numbers that are not finite reach another process bit for bit") {
   auto bits_after = []<class T>(T x, auto member, double value) {
     x.*member = value;
     T y;
-    REQUIRE(detail::deserialize(detail::serialize(x), y));
+    REQUIRE(test::deserialize(test::serialize(x), y));
     return std::bit_cast<std::uint64_t>(y.*member);
   };
   using limits = std::numeric_limits<double>;

@@ -74,15 +74,15 @@ std::vector<content> good_inputs(caf::actor_system& system) {
   model.statistics = flat_array{std::vector{0.5F, 1.5F}};
   model.batches.values = {8};
   std::vector<content> result{
-      detail::serialize(step_plan{1, 2, 64, 128, 0.1}),
-      detail::serialize(step_report{1, true, 2, 3, 4}),
-      detail::serialize(parts[0]),
-      detail::serialize(sum),
-      detail::serialize(evaluation{10, 9, 0.5}),
-      detail::serialize(leader, &system),
-      detail::serialize(app, &system),
-      detail::serialize(roll, &system),
-      detail::serialize(parts),
+      test::serialize(step_plan{1, 2, 64, 128, 0.1}),
+      test::serialize(step_report{1, true, 2, 3, 4}),
+      test::serialize(parts[0]),
+      test::serialize(sum),
+      test::serialize(evaluation{10, 9, 0.5}),
+      test::serialize(leader, &system),
+      test::serialize(app, &system),
+      test::serialize(roll, &system),
+      test::serialize(parts),
       two_parts(idx({2}, {3, 9}), idx({2, 2, 3}, "twelve bytes")),
       bytes_of(std::string(1, 7) + std::string(3072, 'x')),
       bytes_of(metrics_text()),
@@ -91,8 +91,8 @@ std::vector<content> good_inputs(caf::actor_system& system) {
       bytes_of("cpu*4,cuda:1"),
       bytes_of("WORLD_SIZE=4\nRANK=1\nLOCAL_RANK=1\nMASTER_ADDR=::1\n"),
       two_parts("batch=64\nseed=1\n", "batch=64\nseed=2\n"),
-      detail::serialize(app, &system),
-      detail::serialize(model),
+      test::serialize(app, &system),
+      test::serialize(model),
   };
   for (std::size_t i = 0; i < result.size(); ++i)
     result[i].insert(result[i].begin(), std::byte(i));

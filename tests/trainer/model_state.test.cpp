@@ -3,6 +3,8 @@
 #include "trainer/scratch_folder.hpp"
 #include "trainer/test_config.hpp"
 
+#include "tests/actors/wire.hpp"
+
 #include <doctest/doctest.h>
 
 #include <bit>
@@ -59,7 +61,7 @@ TEST_CASE("a model's state reaches another process bit for bit") {
       std::vector{-0.0, wide::denorm_min(), -std::nan("7"), wide::infinity()}};
   state.batches.values = {0, 1, std::numeric_limits<std::int64_t>::max()};
   model_state found;
-  REQUIRE(detail::deserialize(detail::serialize(state), found));
+  REQUIRE(test::deserialize(test::serialize(state), found));
   CHECK(found.fingerprint == state.fingerprint);
   CHECK(bits_of(found.weights.f32) == bits_of(state.weights.f32));
   CHECK(bits_of(found.velocity.f64) == bits_of(state.velocity.f64));
@@ -69,10 +71,10 @@ TEST_CASE("a model's state reaches another process bit for bit") {
 
 TEST_CASE("a model's state that is cut off anywhere is refused") {
   (void) configuration();
-  auto good = detail::serialize(some_state());
+  auto good = test::serialize(some_state());
   for (std::size_t n = 0; n < good.size(); ++n) {
     model_state found;
-    REQUIRE_FALSE(detail::deserialize(std::span{good}.first(n), found));
+    REQUIRE_FALSE(test::deserialize(std::span{good}.first(n), found));
   }
 }
 
@@ -82,7 +84,7 @@ TEST_CASE("counts of batches that are negative, or of more layers than there "
     auto state = some_state();
     state.batches.values = std::move(values);
     model_state found;
-    return detail::deserialize(detail::serialize(state), found)
+    return test::deserialize(test::serialize(state), found)
            && found.batches == state.batches;
   };
   CHECK(arrives({3, 0}));

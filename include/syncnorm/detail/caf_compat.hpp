@@ -14,6 +14,5 @@
 #include "syncnorm/detail/caf/monitor.hpp"
 #include "syncnorm/detail/caf/round_instruments.hpp"
 #include "syncnorm/detail/caf/send.hpp"
-#include "syncnorm/detail/caf/serialize.hpp"
 #include "syncnorm/detail/caf/typed_actor.hpp"
 #include "syncnorm/detail/caf/worker.hpp"
