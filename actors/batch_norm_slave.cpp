@@ -79,7 +79,10 @@ batch_norm_slave::behavior_type batch_norm_slave::make_behavior() {
 
 void batch_norm_slave::take_part() {
   if (on_device()) {
-    waiter_ = spawn_stream_waiter(system());
+    ends_.emplace(this, role_.deadline,
+                  [this](std::uint64_t ticket, const caf::error& reason) {
+                    work_failed(ticket, reason);
+                  });
     staging_ = std::make_shared<tensor_staging>();
   }
   host_only_ = is_distant(role_.master);
@@ -105,13 +108,13 @@ void batch_norm_slave::on_exit() {
     jobs_.push_front(std::exchange(current_, nullptr));
   for (auto& x : std::exchange(jobs_, {}))
     drop(*x, reason);
-  end_work_from(0, reason);
-  // Whoever destroys them waits for the device, which no worker of CAF's may.
-  if (on_device()) {
+  if (ends_) {
+    ends_->end_from(0, reason);
+    // Whoever destroys them waits for the device, which no worker of CAF's may.
     keep_until_done(replica_);
     keep_until_done(std::exchange(staging_, nullptr));
+    ends_->close();
   }
-  end_stream_waiter(std::exchange(waiter_, nullptr));
   if (role_.copy_id == 0 && role_.master)
     caf::anon_send_exit(role_.master, caf::exit_reason::user_shutdown);
   // Whoever holds the handle holds this.

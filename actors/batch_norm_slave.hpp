@@ -1,12 +1,12 @@
 #pragma once
 
+#include "stream_ends.hpp"
 #include "tensor_staging.hpp"
 
 #include "syncnorm/actors.hpp"
 #include "syncnorm/batch_norm_master.hpp"
 #include "syncnorm/batch_norm_replica.hpp"
 #include "syncnorm/detail/learned_statistics.hpp"
-#include "syncnorm/detail/stream_waiter.hpp"
 #include "syncnorm/future_result.hpp"
 #include "syncnorm/slave_pipe.hpp"
 #include "syncnorm/tensor_pool.hpp"
@@ -165,9 +165,6 @@ private:
   // answered and nothing else, a pass that is not answered takes back what it
   // learned; and one whose work has failed ends those behind it, too.
 
-  /// Called with no error, or why the work is not done.
-  using on_end = std::function<void(const caf::error&)>;
-
   [[nodiscard]] bool on_device() const noexcept {
     return replica_->options().where.type != device_type::cpu;
   }
@@ -180,11 +177,9 @@ private:
 
   /// Calls `then` when the stream has done what is enqueued; on the CPU now.
   /// @param keep the memory that it needs until then.
-  void when_done(std::shared_ptr<const void> keep, on_end then);
-  void when_done(stream_work work, on_end then);
-  void work_ended(std::uint64_t ticket, const caf::error& reason);
-  /// Ends the work from `ticket` on, the last first.
-  void end_work_from(std::uint64_t ticket, const caf::error& reason);
+  void when_done(std::shared_ptr<const void> keep, stream_ends::on_end then);
+  /// The work of that ticket has failed.
+  void work_failed(std::uint64_t ticket, const caf::error& reason);
 
   /// What the master has answered, or, if that it is gone, for which layer. An
   /// error of CAF's own means that, too: this slave is there.
@@ -224,10 +219,8 @@ private:
   std::uint64_t last_ticket_ = 0;
   std::map<std::uint64_t, kept> kept_;
 
-  /// On a device: what is to be done when work ends, by the work's ticket.
-  stream_waiter_actor waiter_;
-  std::uint64_t last_work_ = 0;
-  std::map<std::uint64_t, on_end> outstanding_;
+  /// On a device: what is to be done when its work ends.
+  std::optional<stream_ends> ends_;
   /// Values go through host memory.
   bool host_only_ = false;
   pinned_memory pinned_;

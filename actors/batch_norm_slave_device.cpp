@@ -14,7 +14,7 @@ namespace syncnorm::detail {
 
 void batch_norm_slave::contribute_from_host() {
   auto copy = std::make_shared<host_message>(sent_, std::exchange(pinned_, {}));
-  when_done(copy->work(), [this, copy](const caf::error& reason) {
+  ends_->when_done(copy->work(), [this, copy](const caf::error& reason) {
     if (reason == caf::none)
       contribute(copy->finish(pinned_));
     else
@@ -73,65 +73,29 @@ void batch_norm_slave::keep_until_done(std::shared_ptr<const void> memory) {
   if (!memory)
     return;
   try {
-    detail::anon_send(
-        waiter_, await_stream_atom_v, ++last_work_,
-        stream_work{replica_->stream().record(), std::move(memory)});
+    ends_->keep({replica_->stream().record(), std::move(memory)});
   } catch (const error&) {
     // The device is lost: nothing runs there any more.
   }
 }
 
 void batch_norm_slave::when_done(std::shared_ptr<const void> keep,
-                                 on_end then) {
+                                 stream_ends::on_end then) {
   if (!on_device())
     return then({});
-  when_done(stream_work{replica_->stream().record(), std::move(keep)},
-            std::move(then));
+  ends_->when_done({replica_->stream().record(), std::move(keep)},
+                   std::move(then));
 }
 
-void batch_norm_slave::when_done(stream_work work, on_end then) {
-  auto ticket = ++last_work_;
-  outstanding_.emplace(ticket, std::move(then));
-  auto deadline = role_.deadline;
-  auto answer = next_answer(this);
-  detail::request_within(this, deadline, waiter_, await_stream_atom_v, ticket,
-                         std::move(work))
-      .then(
-          [this, answer](std::uint64_t done) {
-            end_timer(this, answer);
-            work_ended(done, {});
-          },
-          [this, answer, ticket, deadline](const caf::error& reason) {
-            end_timer(this, answer);
-            work_ended(ticket, explain_stream_error(reason, deadline));
-          });
-}
-
-void batch_norm_slave::work_ended(std::uint64_t ticket,
-                                  const caf::error& reason) {
-  if (!outstanding_.contains(ticket))
-    return;
-  if (reason == caf::none)
-    return outstanding_.extract(ticket).mapped()({});
+void batch_norm_slave::work_failed(std::uint64_t ticket,
+                                   const caf::error& reason) {
   auto text = fmt::format("layer {}: replica {}: {}", replica_->options().name,
                           role_.copy_id, text_of(reason));
   auto why = make_error(code_of(reason).value_or(errc::device_failure), text);
   if (current_)
     overtaken_ = why;
-  end_work_from(ticket, why);
+  ends_->end_from(ticket, why);
   give_up(text);
-}
-
-void batch_norm_slave::end_work_from(std::uint64_t ticket,
-                                     const caf::error& reason) {
-  std::vector<on_end> ended;
-  auto first = outstanding_.lower_bound(ticket);
-  for (auto i = first; i != outstanding_.end(); ++i)
-    ended.push_back(std::move(i->second));
-  // Before they are called: another pass may begin then.
-  outstanding_.erase(first, outstanding_.end());
-  for (auto then = ended.rbegin(); then != ended.rend(); ++then)
-    (*then)(reason);
 }
 
 // -- what was learned ---------------------------------------------------------

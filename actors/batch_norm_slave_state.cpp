@@ -84,8 +84,8 @@ batch_norm_slave::read_from_device(const std::string& name) {
   try {
     if (auto copy = replica_->begin_read(name)) {
       auto promise = make_response_promise<double_array>();
-      when_done(copy->work(), [this, promise, name,
-                               copy](const caf::error& reason) mutable {
+      ends_->when_done(copy->work(), [this, promise, name,
+                                      copy](const caf::error& reason) mutable {
         if (reason != caf::none)
           promise.deliver(reason);
         else

@@ -1,0 +1,60 @@
+#include "stream_ends.hpp"
+
+#include <utility>
+#include <vector>
+
+namespace syncnorm::detail {
+
+stream_ends::stream_ends(batch_norm_slave_actor::base* self,
+                         caf::timespan deadline, on_failure failed)
+    : self_{self},
+      deadline_{deadline},
+      failed_{std::move(failed)},
+      waiter_{spawn_stream_waiter(self->system())} {}
+
+void stream_ends::when_done(stream_work work, on_end then) {
+  auto ticket = ++last_ticket_;
+  outstanding_.emplace(ticket, std::move(then));
+  auto answer = next_answer(self_);
+  detail::request_within(self_, deadline_, waiter_, await_stream_atom_v, ticket,
+                         std::move(work))
+      .then(
+          [this, answer](std::uint64_t done) {
+            end_timer(self_, answer);
+            ended(done, {});
+          },
+          [this, answer, ticket](const caf::error& reason) {
+            end_timer(self_, answer);
+            ended(ticket, explain_stream_error(reason, deadline_));
+          });
+}
+
+void stream_ends::keep(stream_work work) {
+  detail::anon_send(waiter_, await_stream_atom_v, ++last_ticket_,
+                    std::move(work));
+}
+
+void stream_ends::ended(std::uint64_t ticket, const caf::error& reason) {
+  if (!outstanding_.contains(ticket))
+    return;
+  if (reason != caf::none)
+    return failed_(ticket, reason);
+  outstanding_.extract(ticket).mapped()({});
+}
+
+void stream_ends::end_from(std::uint64_t ticket, const caf::error& reason) {
+  std::vector<on_end> calls;
+  auto first = outstanding_.lower_bound(ticket);
+  for (auto i = first; i != outstanding_.end(); ++i)
+    calls.push_back(std::move(i->second));
+  // Before they are called: another pass may begin then.
+  outstanding_.erase(first, outstanding_.end());
+  for (auto then = calls.rbegin(); then != calls.rend(); ++then)
+    (*then)(reason);
+}
+
+void stream_ends::close() {
+  end_stream_waiter(std::exchange(waiter_, nullptr));
+}
+
+} // namespace syncnorm::detail
