@@ -2,8 +2,8 @@
 
 // One copy's share of a backward pass, by the kernels, where its tensors are.
 
+#include "actors/nn/participant.hpp"
 #include "syncnorm/moments.hpp"
-#include "syncnorm/nn/detail/participant.hpp"
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Stream.h>

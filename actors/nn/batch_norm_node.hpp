@@ -5,7 +5,7 @@
 
 #include "actors/nn/backward_part.hpp"
 #include "actors/nn/graph_node.hpp"
-#include "syncnorm/nn/detail/participant.hpp"
+#include "actors/nn/participant.hpp"
 
 #include <torch/csrc/autograd/function.h>
 

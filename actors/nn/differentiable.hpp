@@ -4,7 +4,7 @@
 // derivatives.
 
 #include "actors/nn/backward_part.hpp"
-#include "syncnorm/nn/detail/participant.hpp"
+#include "actors/nn/participant.hpp"
 
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/variable.h>

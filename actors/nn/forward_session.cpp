@@ -1,7 +1,7 @@
 #include "actors/nn/forward_session.hpp"
 
+#include "actors/nn/participant.hpp"
 #include "syncnorm/error.hpp"
-#include "syncnorm/nn/detail/participant.hpp"
 
 #include <fmt/format.h>
 

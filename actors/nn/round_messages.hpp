@@ -2,9 +2,9 @@
 
 // What a seat sends and gets, as messages of the core.
 
+#include "actors/nn/participant.hpp"
 #include "syncnorm/batch_norm_messages.hpp"
 #include "syncnorm/detail/host_copy.hpp"
-#include "syncnorm/nn/detail/participant.hpp"
 
 #include <utility>
 #include <vector>

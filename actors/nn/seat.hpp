@@ -1,6 +1,6 @@
 #pragma once
 
-#include "syncnorm/nn/detail/participant.hpp"
+#include "actors/nn/participant.hpp"
 #include "syncnorm/nn/replication_scope.hpp"
 #include "syncnorm/replicate.hpp"
 

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "syncnorm/nn/detail/participant.hpp"
+#include "actors/nn/participant.hpp"
 
 #include <c10/util/Exception.h>
 

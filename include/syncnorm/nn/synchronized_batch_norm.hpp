@@ -1,7 +1,6 @@
 #pragma once
 
 #include "syncnorm/nn/detail/known_counter.hpp"
-#include "syncnorm/nn/detail/participant.hpp"
 #include "syncnorm/nn/module_traits.hpp"
 #include "syncnorm/nn/options.hpp"
 #include "syncnorm/replicate.hpp"
@@ -11,11 +10,16 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <ostream>
 #include <string>
 #include <utility>
 
 namespace syncnorm::nn {
+
+namespace detail {
+class participant;
+} // namespace detail
 
 /// What every synchronized layer is besides a libtorch module: one of the
 /// copies of a layer. While it is synchronized with the others, it has a seat
@@ -75,7 +79,7 @@ protected:
   [[nodiscard]] virtual const char* kind() const noexcept = 0;
 
 private:
-  detail::participant_ptr seat_;
+  std::shared_ptr<detail::participant> seat_;
   mutable detail::known_counter batches_;
 };
 
