@@ -6,6 +6,7 @@
 #include "actors/nn/torch_devices.hpp"
 #include "actors/nn/worker_team.hpp"
 #include "syncnorm/error.hpp"
+#include "syncnorm/nn/detail/replication_scope.hpp"
 #include "syncnorm/nn/module_traits.hpp"
 #include "syncnorm/nn/synchronized_batch_norm.hpp"
 
@@ -221,8 +222,8 @@ void DataParallelWithCallbackImpl::prepare(std::size_t n) {
   if (state_->seated)
     return;
   session.forget_seats();
-  replication_scope scope{*system_, state_->synchronize, graph_kind::joint,
-                          state_->session};
+  detail::replication_scope scope{*system_, state_->synchronize,
+                                  detail::graph_kind::joint, state_->session};
   execute_replication_callbacks(state_->replicas.copies());
   state_->seated = true;
 }

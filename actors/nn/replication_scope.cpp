@@ -1,4 +1,4 @@
-#include "syncnorm/nn/replication_scope.hpp"
+#include "syncnorm/nn/detail/replication_scope.hpp"
 
 #include "syncnorm/error.hpp"
 
@@ -6,7 +6,7 @@
 
 #include <utility>
 
-namespace syncnorm::nn {
+namespace syncnorm::nn::detail {
 
 namespace {
 
@@ -14,10 +14,11 @@ thread_local const replication_scope* innermost = nullptr;
 
 } // namespace
 
-replication_scope::replication_scope(
-    caf::actor_system& system, SynchronizeOptions options, graph_kind graph,
-    std::shared_ptr<detail::forward_session> session,
-    detail::distant_copies* distant)
+replication_scope::replication_scope(caf::actor_system& system,
+                                     SynchronizeOptions options,
+                                     graph_kind graph,
+                                     std::shared_ptr<forward_session> session,
+                                     distant_copies* distant)
     : system_{&system},
       options_{std::move(options)},
       graph_{graph},
@@ -45,4 +46,4 @@ const replication_scope* replication_scope::current() noexcept {
   return innermost;
 }
 
-} // namespace syncnorm::nn
+} // namespace syncnorm::nn::detail

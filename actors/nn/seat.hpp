@@ -1,7 +1,7 @@
 #pragma once
 
 #include "actors/nn/participant.hpp"
-#include "syncnorm/nn/replication_scope.hpp"
+#include "syncnorm/nn/detail/replication_scope.hpp"
 #include "syncnorm/replicate.hpp"
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 #include "syncnorm/nn/synchronize.hpp"
 
+#include "syncnorm/nn/detail/replication_scope.hpp"
 #include "syncnorm/nn/module_traits.hpp"
 
 #include <utility>
@@ -9,7 +10,7 @@ namespace syncnorm::nn {
 void synchronize(caf::actor_system& system,
                  const std::vector<std::shared_ptr<torch::nn::Module>>& copies,
                  SynchronizeOptions options) {
-  replication_scope scope{system, std::move(options)};
+  detail::replication_scope scope{system, std::move(options)};
   release_replicas(copies);
   execute_replication_callbacks(copies);
 }

@@ -2,6 +2,7 @@
 
 #include "actors/nn/distant_copies.hpp"
 #include "syncnorm/error.hpp"
+#include "syncnorm/nn/detail/replication_scope.hpp"
 #include "syncnorm/nn/module_traits.hpp"
 
 #include <fmt/format.h>
@@ -17,8 +18,8 @@ void replicate_one(caf::actor_system& system,
                    const std::shared_ptr<torch::nn::Module>& copy,
                    SynchronizeOptions options,
                    detail::distant_copies& distant) {
-  replication_scope scope{system, std::move(options), graph_kind::own, nullptr,
-                          &distant};
+  detail::replication_scope scope{system, std::move(options),
+                                  detail::graph_kind::own, nullptr, &distant};
   std::array one{copy};
   release_replicas(one);
   execute_replication_callbacks(one);

@@ -5,6 +5,7 @@
 #include "syncnorm/config.hpp"
 #include "syncnorm/nn/convert_model.hpp"
 #include "syncnorm/nn/data_parallel_with_callback.hpp"
+#include "syncnorm/nn/detail/replication_scope.hpp"
 #include "syncnorm/nn/module_traits.hpp"
 
 #include <c10/core/InferenceMode.h>
@@ -257,7 +258,7 @@ TEST_CASE("callbacks that run twice, or outside of a scope, are errors") {
   CHECK(code_of([&] { execute_replication_callbacks(copies); })
         == errc::invalid_argument);
   {
-    replication_scope scope{env.system};
+    detail::replication_scope scope{env.system};
     execute_replication_callbacks(copies);
     std::string text;
     CHECK(code_of([&] { execute_replication_callbacks(copies); }, &text)
@@ -371,7 +372,7 @@ TEST_CASE("pointers to one's own modules and module holders are walked as "
   for (auto& holder : holders)
     holder = SynchronizedBatchNorm2d(2);
   {
-    replication_scope scope{env.system};
+    detail::replication_scope scope{env.system};
     execute_replication_callbacks(copies);
     execute_replication_callbacks(holders);
   }

@@ -3,7 +3,7 @@
 #include "syncnorm/message_types.hpp"
 #include "syncnorm/nn/replaceable_children.hpp"
 #include "syncnorm/nn/replicate.hpp"
-#include "syncnorm/nn/replication_scope.hpp"
+#include "syncnorm/nn/synchronize_options.hpp"
 
 #include <torch/arg.h>
 #include <torch/nn/module.h>

@@ -1,8 +1,9 @@
 #pragma once
 
 #include "syncnorm/message_types.hpp"
+#include "syncnorm/nn/detail/replication_scope.hpp"
 #include "syncnorm/nn/module_traits.hpp"
-#include "syncnorm/nn/replication_scope.hpp"
+#include "syncnorm/nn/synchronize_options.hpp"
 
 #include <functional>
 #include <span>

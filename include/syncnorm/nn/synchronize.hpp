@@ -1,7 +1,7 @@
 #pragma once
 
 #include "syncnorm/message_types.hpp"
-#include "syncnorm/nn/replication_scope.hpp"
+#include "syncnorm/nn/synchronize_options.hpp"
 
 #include <torch/nn/module.h>
 

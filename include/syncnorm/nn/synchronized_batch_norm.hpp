@@ -30,10 +30,10 @@ public:
   ~SynchronizedBatchNormBase() override;
 
   /// Takes its seat among the copies; from now on training exchanges moments
-  /// with them. Called by `execute_replication_callbacks` inside a
-  /// `replication_scope`.
-  /// @throws error `invalid_argument` if there is no such scope, or this copy
-  ///         has a seat already: the callbacks ran twice.
+  /// with them. Called by `execute_replication_callbacks` on behalf of
+  /// `DataParallelWithCallback`, `patch_replication_callback` or `synchronize`.
+  /// @throws error `invalid_argument` if none of these has called it, or this
+  ///         copy has a seat already: the callbacks ran twice.
   void on_data_parallel_replicate(callback_context& context,
                                   std::int64_t copy_id) override;
 

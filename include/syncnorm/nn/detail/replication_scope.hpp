@@ -1,37 +1,18 @@
 #pragma once
 
-#include <chrono>
+#include "syncnorm/nn/synchronize_options.hpp"
+
 #include <cstdint>
 #include <memory>
-#include <optional>
-#include <string>
 
 namespace caf {
 class actor_system;
 }
 
-namespace syncnorm::nn {
+namespace syncnorm::nn::detail {
 
-namespace detail {
 class forward_session;
 struct distant_copies;
-} // namespace detail
-
-/// How copies of a model synchronize their layers.
-struct SynchronizeOptions {
-  /// How long a round may take from its first message to its last. Left open:
-  /// as the actor system is configured (`syncnorm.deadline`), else 60 s.
-  std::optional<std::chrono::nanoseconds> deadline = std::nullopt;
-  /// Copies that share statistics: 2 makes groups of copies 0 and 1, 2 and 3,
-  /// and so on, the last group with what is left; 0: all copies.
-  std::int64_t group_size = 0;
-  /// Stands before each layer's path in error texts.
-  std::string prefix;
-
-  /// Whether all of them are the same.
-  friend bool operator==(const SynchronizeOptions&,
-                         const SynchronizeOptions&) = default;
-};
 
 /// Who owns the graph that backward runs through.
 enum class graph_kind : std::uint8_t {
@@ -47,18 +28,18 @@ enum class graph_kind : std::uint8_t {
 /// nest; the innermost counts.
 class replication_scope {
 public:
-  /// @param session what `DataParallelWithCallback` knows of its copies; leave
-  ///                it out.
+  /// @param session what `DataParallelWithCallback` knows of its copies, or
+  ///                null.
   /// @param distant what `lead_copies` and `follow_copies` know of the copies
-  ///                that are not here; leave it out.
+  ///                that are not here, or null.
   /// @throws error `invalid_argument` for a deadline of zero or less or a
   ///         negative group size; one above `max_deadline` is refused when the
   ///         first layer is replicated.
-  explicit replication_scope(
-      caf::actor_system& system, SynchronizeOptions options = {},
-      graph_kind graph = graph_kind::own,
-      std::shared_ptr<detail::forward_session> session = nullptr,
-      detail::distant_copies* distant = nullptr);
+  explicit replication_scope(caf::actor_system& system,
+                             SynchronizeOptions options = {},
+                             graph_kind graph = graph_kind::own,
+                             std::shared_ptr<forward_session> session = nullptr,
+                             distant_copies* distant = nullptr);
 
   replication_scope(const replication_scope&) = delete;
   replication_scope& operator=(const replication_scope&) = delete;
@@ -82,14 +63,14 @@ public:
     return graph_;
   }
 
-  /// The pass that the scope belongs to, or null. For the library's layers.
-  [[nodiscard]] const std::shared_ptr<detail::forward_session>&
+  /// The pass that the scope belongs to, or null.
+  [[nodiscard]] const std::shared_ptr<forward_session>&
   session() const noexcept {
     return session_;
   }
 
-  /// The copies that are not here, or null. For the library's layers.
-  [[nodiscard]] detail::distant_copies* distant() const noexcept {
+  /// The copies that are not here, or null.
+  [[nodiscard]] distant_copies* distant() const noexcept {
     return distant_;
   }
 
@@ -97,9 +78,9 @@ private:
   caf::actor_system* system_;
   SynchronizeOptions options_;
   graph_kind graph_;
-  std::shared_ptr<detail::forward_session> session_;
-  detail::distant_copies* distant_;
+  std::shared_ptr<forward_session> session_;
+  distant_copies* distant_;
   const replication_scope* outer_;
 };
 
-} // namespace syncnorm::nn
+} // namespace syncnorm::nn::detail

@@ -1,0 +1,26 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace syncnorm::nn {
+
+/// How copies of a model synchronize their layers.
+struct SynchronizeOptions {
+  /// How long a round may take from its first message to its last. Left open:
+  /// as the actor system is configured (`syncnorm.deadline`), else 60 s.
+  std::optional<std::chrono::nanoseconds> deadline = std::nullopt;
+  /// Copies that share statistics: 2 makes groups of copies 0 and 1, 2 and 3,
+  /// and so on, the last group with what is left; 0: all copies.
+  std::int64_t group_size = 0;
+  /// Stands before each layer's path in error texts.
+  std::string prefix;
+
+  /// Whether all of them are the same.
+  friend bool operator==(const SynchronizeOptions&,
+                         const SynchronizeOptions&) = default;
+};
+
+} // namespace syncnorm::nn
