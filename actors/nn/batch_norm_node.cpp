@@ -76,7 +76,7 @@ batch_norm_node::batch_norm_node(std::vector<saved_part_ptr> parts,
   const auto& first = parts_.front();
   if (!seat_ || !first->stream)
     return;
-  handed_over_ = std::make_shared<handed_over>();
+  handed_over_ = std::make_shared<backward_part>();
   auto to_x = next_edge(0);
   auto second_half = make_node<exchange_node>(first, to_x, seat_, handed_over_);
   set_next_edge(0, torch::autograd::Edge{std::move(second_half), 0});
@@ -145,7 +145,7 @@ variable_list batch_norm_node::run_kernels(const variable_list& grads) {
     const auto& mine = parts.front();
     begin_exchange(*seat_, mine.sums, mine);
     result[0] = exchange_node::token();
-    handed_over_->part = std::move(parts.front());
+    *handed_over_ = std::move(parts.front());
   }
   return result;
 }

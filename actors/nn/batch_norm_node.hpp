@@ -15,8 +15,6 @@
 
 namespace syncnorm::nn::detail {
 
-struct handed_over;
-
 /// Input r of the node is the gradient of copy r's output; outputs 3r, 3r + 1
 /// and 3r + 2 are the gradients of its x, weight and bias. In a data-parallel
 /// graph a `copy_node` leads to each input.
@@ -65,8 +63,8 @@ private:
   participant_ptr seat_;
   /// Whether a pass has been here that did not keep the graph.
   bool released_ = false;
-  /// Null: this node does it all.
-  std::shared_ptr<handed_over> handed_over_;
+  /// For an `exchange_node`. Null: this node does it all.
+  std::shared_ptr<backward_part> handed_over_;
 };
 
 /// Whether any of the parts leads to something that requires a gradient.

@@ -13,7 +13,7 @@ using torch::autograd::variable_list;
 
 exchange_node::exchange_node(saved_part_ptr saved, torch::autograd::Edge to_x,
                              participant_ptr seat,
-                             std::shared_ptr<handed_over> from_first_half)
+                             std::shared_ptr<backward_part> from_first_half)
     : saved_{std::move(saved)},
       seat_{std::move(seat)},
       handed_over_{std::move(from_first_half)} {
@@ -29,7 +29,7 @@ variable_list exchange_node::apply(variable_list&& grads) {
   // With second derivatives the first half has done it all.
   if (!grads[0].defined())
     return {at::Tensor{}};
-  auto part = std::exchange(handed_over_->part, {});
+  auto part = std::exchange(*handed_over_, {});
   return telling_others(seat_, [&]() -> variable_list {
     forward_streams here{{saved_}};
     auto sums = end_exchange(*seat_, part);

@@ -9,11 +9,6 @@
 
 namespace syncnorm::nn::detail {
 
-/// What `batch_norm_node` hands over to `exchange_node`.
-struct handed_over {
-  backward_part part;
-};
-
 /// The second half of the backward pass of a copy on a device, with a graph of
 /// its own: it waits for the other copies.
 ///
@@ -28,7 +23,7 @@ class exchange_node final : public torch::autograd::Node {
 public:
   exchange_node(saved_part_ptr saved, torch::autograd::Edge to_x,
                 participant_ptr seat,
-                std::shared_ptr<handed_over> from_first_half);
+                std::shared_ptr<backward_part> from_first_half);
 
   /// The gradient of this node's one input.
   [[nodiscard]] static at::Tensor token();
@@ -43,7 +38,8 @@ public:
 private:
   saved_part_ptr saved_;
   participant_ptr seat_;
-  std::shared_ptr<handed_over> handed_over_;
+  /// What `batch_norm_node` hands over.
+  std::shared_ptr<backward_part> handed_over_;
 };
 
 } // namespace syncnorm::nn::detail

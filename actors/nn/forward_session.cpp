@@ -85,14 +85,6 @@ void forward_session::leave(std::size_t copy,
     is_over_->store(true);
 }
 
-std::string forward_session::failure_text() const {
-  auto copy = first_failure();
-  if (copy < 0)
-    return {};
-  return fmt::format("copy {} failed: {}", copy,
-                     copies_[static_cast<std::size_t>(copy)].failure);
-}
-
 std::string forward_session::why_absent(const layer_calls& calls,
                                         std::size_t copy) const {
   const auto& entry = copies_[copy];

@@ -90,9 +90,6 @@ public:
     return first_failure_.load();
   }
 
-  /// Why the copy that threw first did.
-  [[nodiscard]] std::string failure_text() const;
-
 private:
   enum class state : std::uint8_t { running, returned, thrown };
 

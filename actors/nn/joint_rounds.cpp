@@ -1,7 +1,6 @@
 #include "actors/nn/joint_rounds.hpp"
 
 #include "actors/nn/batch_norm_node.hpp"
-#include "actors/nn/seat.hpp"
 #include "syncnorm/error.hpp"
 
 #include <utility>
@@ -53,10 +52,6 @@ void joint_rounds::clear(round_table& table) {
   table.nodes.assign(copies_, {});
   table.posted.store(0, std::memory_order_relaxed);
   table.left.store(0, std::memory_order_relaxed);
-}
-
-std::shared_ptr<joint_rounds> make_joint_rounds(std::size_t copies) {
-  return std::make_shared<joint_rounds>(copies);
 }
 
 } // namespace syncnorm::nn::detail

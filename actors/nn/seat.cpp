@@ -49,7 +49,8 @@ batch_norm_participant open(const replication_scope& scope,
   options.deadline = scope.options().deadline;
   auto copies = group.last - group.first;
   if (scope.graph() == graph_kind::joint && copies > 1)
-    group.joint = make_joint_rounds(static_cast<std::size_t>(copies));
+    group.joint =
+        std::make_shared<joint_rounds>(static_cast<std::size_t>(copies));
   if (scope.graph() == graph_kind::own && scope.distant() == nullptr) {
     group.devices =
         std::make_shared<device_table>(static_cast<std::size_t>(copies));

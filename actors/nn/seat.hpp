@@ -5,8 +5,6 @@
 #include "syncnorm/replicate.hpp"
 
 #include <cstdint>
-#include <memory>
-#include <string>
 
 namespace syncnorm::nn::detail {
 
@@ -17,9 +15,5 @@ namespace syncnorm::nn::detail {
 [[nodiscard]] participant_ptr make_seat(const replication_scope& scope,
                                         callback_context& context,
                                         std::int64_t copy_id, const char* kind);
-
-/// Makes a `joint_rounds`, of which the caller knows the name only.
-[[nodiscard]] std::shared_ptr<joint_rounds>
-make_joint_rounds(std::size_t copies);
 
 } // namespace syncnorm::nn::detail

@@ -41,6 +41,20 @@ bool has_dense_samples(const at::Tensor& x) {
   return x.size(0) <= 1 || x.stride(0) >= expected;
 }
 
+/// The layout of a tensor that came from `with_plain_layout`.
+tensor_layout layout_of(const at::Tensor& x) {
+  auto dense = has_dense_samples(x);
+  auto format =
+      dense ? memory_format::channels_first : memory_format::channels_last;
+  auto sizes = x.sizes();
+  auto layout = make_layout(*to_dtype(x.scalar_type()),
+                            {sizes.data(), sizes.size()}, format);
+  if (dense && x.size(0) > 1 && x.numel() != 0)
+    layout.sample_stride = x.stride(0);
+  layout.where = to_device(x.device());
+  return layout;
+}
+
 } // namespace
 
 std::optional<dtype> to_dtype(at::ScalarType type) noexcept {
@@ -76,19 +90,6 @@ at::Tensor with_plain_layout(const at::Tensor& x) {
   if (has_dense_samples(values) || is_channels_last(values))
     return values;
   return values.contiguous();
-}
-
-tensor_layout layout_of(const at::Tensor& x) {
-  auto dense = has_dense_samples(x);
-  auto format =
-      dense ? memory_format::channels_first : memory_format::channels_last;
-  auto sizes = x.sizes();
-  auto layout = make_layout(*to_dtype(x.scalar_type()),
-                            {sizes.data(), sizes.size()}, format);
-  if (dense && x.size(0) > 1 && x.numel() != 0)
-    layout.sample_stride = x.stride(0);
-  layout.where = to_device(x.device());
-  return layout;
 }
 
 at::Tensor with_layout_of(const at::Tensor& like, const at::Tensor& x) {

@@ -22,9 +22,6 @@ namespace syncnorm::nn::detail {
 /// copy, as an operation that autograd knows.
 [[nodiscard]] at::Tensor with_plain_layout(const at::Tensor& x);
 
-/// The layout of a tensor that came from `with_plain_layout`.
-[[nodiscard]] tensor_layout layout_of(const at::Tensor& x);
-
 /// `x` in the memory format of `like`, for use beside it.
 [[nodiscard]] at::Tensor with_layout_of(const at::Tensor& like,
                                         const at::Tensor& x);
@@ -32,6 +29,7 @@ namespace syncnorm::nn::detail {
 /// Memory for a result in the layout of `x`, without gaps between samples.
 [[nodiscard]] at::Tensor make_like(const at::Tensor& x);
 
+/// Views of a tensor whose memory the kernels can use as it is.
 [[nodiscard]] const_tensor_view view_of(const at::Tensor& x);
 
 [[nodiscard]] tensor_view mutable_view_of(const at::Tensor& x);
