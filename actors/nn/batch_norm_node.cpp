@@ -2,6 +2,7 @@
 
 #include "actors/nn/differentiable.hpp"
 #include "actors/nn/exchange_node.hpp"
+#include "actors/nn/exchange_sums.hpp"
 #include "actors/nn/telling_others.hpp"
 #include "syncnorm/error.hpp"
 

@@ -1,15 +1,16 @@
 #include "actors/nn/differentiable.hpp"
 
+#include "actors/nn/exchange_sums.hpp"
 #include "actors/nn/graph_node.hpp"
 #include "actors/nn/telling_others.hpp"
-#include "actors/nn/tensor_bridge.hpp"
-#include "actors/nn/torch_devices.hpp"
 
 #include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
+#include <algorithm>
 #include <string>
+#include <tuple>
 #include <utility>
 
 namespace syncnorm::nn::detail {
@@ -133,42 +134,6 @@ constants statistics_of(const std::vector<at::Tensor>& x, const summation& sum,
 }
 
 } // namespace
-
-void begin_exchange(participant& seat, const at::Tensor& sums,
-                    const backward_part& of) {
-  const auto& x = of.x;
-  auto type = *to_dtype(x.scalar_type());
-  round_request mine;
-  mine.backward = true;
-  mine.call = of.statistics.call;
-  mine.type = type;
-  mine.channels = x.size(1);
-  mine.count = x.numel() / x.size(1);
-  if (x.is_cpu())
-    mine.values = to_doubles(sums);
-  else
-    mine.device_values =
-        to_array(sums.to(to_scalar_type(statistics_type(type))).contiguous());
-  seat.begin(std::move(mine));
-}
-
-at::Tensor end_exchange(participant& seat, const backward_part& of) {
-  const auto& x = of.x;
-  auto all = seat.end();
-  if (x.is_cpu())
-    return from_doubles(all.values, at::kDouble).view({2, -1});
-  const auto& values = all.device_values;
-  return to_tensor(values, x.options()
-                               .dtype(to_scalar_type(values.type()))
-                               .requires_grad(false))
-      .view({2, -1});
-}
-
-at::Tensor exchange_sums(participant& seat, const at::Tensor& sums,
-                         const backward_part& of) {
-  begin_exchange(seat, sums, of);
-  return end_exchange(seat, of);
-}
 
 variable_list differentiable_backward(const std::vector<backward_part>& parts,
                                       const participant_ptr& seat) {

@@ -28,19 +28,4 @@ namespace syncnorm::nn::detail {
 differentiable_backward(const std::vector<backward_part>& parts,
                         const participant_ptr& seat);
 
-/// Adds the 2 x C sums of all copies by a round; without history. Where the
-/// sums are on a device, nothing waits for it, and so is the result.
-/// @param of names call, dtype and count.
-[[nodiscard]] at::Tensor exchange_sums(participant& seat,
-                                       const at::Tensor& sums,
-                                       const backward_part& of);
-
-/// The first half of `exchange_sums`, which waits for no other copy.
-void begin_exchange(participant& seat, const at::Tensor& sums,
-                    const backward_part& of);
-
-/// The second half.
-[[nodiscard]] at::Tensor end_exchange(participant& seat,
-                                      const backward_part& of);
-
 } // namespace syncnorm::nn::detail

@@ -1,6 +1,6 @@
 #include "actors/nn/exchange_node.hpp"
 
-#include "actors/nn/differentiable.hpp"
+#include "actors/nn/exchange_sums.hpp"
 #include "actors/nn/telling_others.hpp"
 
 #include <ATen/ATen.h>
