@@ -94,36 +94,10 @@ public:
   }
 };
 
-/// How `execute_replication_callbacks` walks a tree of `Module`. The general
-/// template takes types with these members, none of which is required:
-///
-///     m.kind()      what it is, e.g. "BatchNorm2d"; a string
-///     m.children()  a range of pairs (name, pointer to Module), in order
-///     m.on_data_parallel_replicate(context, copy_id)
-///     m.on_data_parallel_release()
-///     m.on_data_parallel_failure(why)
-///
-/// and, if Module is polymorphic, finds the last three by `replicable` as well.
-/// Specialize it for a type that is not yours, with all five of its functions:
-/// no part of the general template stands in for one that is left out.
+/// The three functions of `module_traits` that call what a module has: a member
+/// function, or, if Module is polymorphic, that of `replicable`.
 template <class Module>
-struct module_traits {
-  /// Names the kind of `m`: copies of one sub-module must be of one kind.
-  static std::string kind(const Module& m) {
-    if constexpr (requires { m.kind(); })
-      return std::string{m.kind()};
-    return "module";
-  }
-
-  /// The sub-modules of `m` with their names, in order.
-  static std::vector<std::pair<std::string, Module*>> children(Module& m) {
-    std::vector<std::pair<std::string, Module*>> result;
-    if constexpr (requires { m.children(); })
-      for (auto&& [name, child] : m.children())
-        result.emplace_back(std::string{name}, child ? &*child : nullptr);
-    return result;
-  }
-
+struct replicable_calls {
   /// Runs the callback of `m`. Returns whether it has one.
   static bool replicate(Module& m, callback_context& context,
                         std::int64_t copy_id) {
@@ -148,6 +122,37 @@ struct module_traits {
       m.on_data_parallel_failure(why);
     else if (auto* listener = detail::cast_to<replicable>(m))
       listener->on_data_parallel_failure(why);
+  }
+};
+
+/// How `execute_replication_callbacks` walks a tree of `Module`. The general
+/// template takes types with these members, none of which is required:
+///
+///     m.kind()      what it is, e.g. "BatchNorm2d"; a string
+///     m.children()  a range of pairs (name, pointer to Module), in order
+///     m.on_data_parallel_replicate(context, copy_id)
+///     m.on_data_parallel_release()
+///     m.on_data_parallel_failure(why)
+///
+/// and, if Module is polymorphic, finds the last three by `replicable` as well.
+/// Specialize it for a type that is not yours, with all five of its functions,
+/// of which `replicable_calls<Module>`, as a base, has the last three.
+template <class Module>
+struct module_traits : replicable_calls<Module> {
+  /// Names the kind of `m`: copies of one sub-module must be of one kind.
+  static std::string kind(const Module& m) {
+    if constexpr (requires { m.kind(); })
+      return std::string{m.kind()};
+    return "module";
+  }
+
+  /// The sub-modules of `m` with their names, in order.
+  static std::vector<std::pair<std::string, Module*>> children(Module& m) {
+    std::vector<std::pair<std::string, Module*>> result;
+    if constexpr (requires { m.children(); })
+      for (auto&& [name, child] : m.children())
+        result.emplace_back(std::string{name}, child ? &*child : nullptr);
+    return result;
   }
 };
 

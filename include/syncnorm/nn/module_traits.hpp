@@ -5,7 +5,6 @@
 #include <torch/nn/module.h>
 
 #include <concepts>
-#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,7 +16,7 @@ namespace syncnorm {
 /// with a callback derive from `replicable`. They take pointers to
 /// `torch::nn::Module`, to types of your own, and module holders.
 template <>
-struct module_traits<torch::nn::Module> {
+struct module_traits<torch::nn::Module> : replicable_calls<torch::nn::Module> {
   /// The type's name, for error texts.
   static std::string kind(const torch::nn::Module& m) {
     return m.name();
@@ -30,27 +29,6 @@ struct module_traits<torch::nn::Module> {
     for (const auto& child : m.named_children())
       result.emplace_back(child.key(), child.value().get());
     return result;
-  }
-
-  /// Runs the replication callback, if `m` has one; returns whether.
-  static bool replicate(torch::nn::Module& m, callback_context& context,
-                        std::int64_t copy_id) {
-    auto* listener = dynamic_cast<replicable*>(&m);
-    if (listener != nullptr)
-      listener->on_data_parallel_replicate(context, copy_id);
-    return listener != nullptr;
-  }
-
-  /// Undoes `replicate`.
-  static void release(torch::nn::Module& m) {
-    if (auto* listener = dynamic_cast<replicable*>(&m))
-      listener->on_data_parallel_release();
-  }
-
-  /// Tells `m` that its copy cannot go on.
-  static void fail(torch::nn::Module& m, const std::string& why) {
-    if (auto* listener = dynamic_cast<replicable*>(&m))
-      listener->on_data_parallel_failure(why);
   }
 };
 
