@@ -34,6 +34,10 @@
 
 namespace syncnorm {
 
+[[nodiscard]] inline bool on_cpu(const execution& run) {
+  return run.where.type == device_type::cpu;
+}
+
 /// How each channel is normalized: by an inverse deviation that the caller
 /// gives, in training, or one made from a running variance, in evaluation; so
 /// that evaluation is no kernel of its own. C elements each of the tensor's

@@ -12,10 +12,6 @@ namespace syncnorm {
 
 namespace {
 
-bool on_cpu(const execution& run) {
-  return run.where.type == device_type::cpu;
-}
-
 void check_affine(const call_check& check, const channel_parameters& parameters,
                   dtype type) {
   check.optional_array("parameters.weight", parameters.weight, type);

@@ -13,10 +13,6 @@ namespace syncnorm {
 
 namespace {
 
-bool on_cpu(const execution& run) {
-  return run.where.type == device_type::cpu;
-}
-
 bool overlap(const const_moments_view& a, const const_moments_view& b) {
   for (const auto* p : {a.mean, a.m2})
     for (const auto* q : {b.mean, b.m2})

@@ -8,10 +8,6 @@ namespace syncnorm {
 
 namespace {
 
-bool on_cpu(const execution& run) {
-  return run.where.type == device_type::cpu;
-}
-
 void check_type(const call_check& check, dtype type) {
   if (type != dtype::float32 && type != dtype::float64)
     check.fail(errc::dtype_mismatch, "type", "float32 or float64",

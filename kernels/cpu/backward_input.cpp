@@ -1,5 +1,6 @@
 #include "kernels/backend.hpp"
 #include "kernels/cpu/targets.hpp"
+#include "kernels/dispatch.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/backward_input.cpp"
@@ -17,22 +18,12 @@ namespace {
 template <class Body>
 void for_gradients(const backward_input_call& call, const Body& body) {
   auto fused = call.mask != nullptr || call.residual_grad != nullptr;
-  auto of_type = [&]<class T>(T) {
+  with_element(call.dy.type(), [&]<class T>(element<T>) {
     if (fused)
       body.template operator()<T, true>();
     else
       body.template operator()<T, false>();
-  };
-  switch (call.dy.type()) {
-  case dtype::float32:
-    return of_type(float{});
-  case dtype::float64:
-    return of_type(double{});
-  case dtype::float16:
-    return of_type(float16{});
-  case dtype::bfloat16:
-    return of_type(bfloat16{});
-  }
+  });
 }
 
 void backward_input(const execution& run, const backward_input_call& call) {

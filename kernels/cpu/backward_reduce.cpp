@@ -1,5 +1,6 @@
 #include "kernels/backend.hpp"
 #include "kernels/cpu/targets.hpp"
+#include "kernels/dispatch.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/backward_reduce.cpp"
@@ -188,17 +189,9 @@ void backward_reduce(const execution& run, const const_tensor_view& dy,
                      const std::uint8_t* mask, const backward_sums& out,
                      const workspace& scratch,
                      const backward_input_call* beside) {
-  switch (x.type()) {
-  case dtype::float32:
-    return sums_of<float>(run, dy, x, parameters, mask, out, scratch, beside);
-  case dtype::float64:
-    return sums_of<double>(run, dy, x, parameters, mask, out, scratch, beside);
-  case dtype::float16:
-    return sums_of<float16>(run, dy, x, parameters, mask, out, scratch, beside);
-  case dtype::bfloat16:
-    return sums_of<bfloat16>(run, dy, x, parameters, mask, out, scratch,
-                             beside);
-  }
+  with_element(x.type(), [&]<class T>(element<T>) {
+    sums_of<T>(run, dy, x, parameters, mask, out, scratch, beside);
+  });
 }
 
 } // namespace

@@ -1,5 +1,6 @@
 #include "kernels/backend.hpp"
 #include "kernels/cpu/targets.hpp"
+#include "kernels/dispatch.hpp"
 #include "kernels/math.hpp"
 
 #include <type_traits>
@@ -179,16 +180,9 @@ void moments_of(const execution& run, const const_tensor_view& x,
 
 void batch_moments(const execution& run, const const_tensor_view& x,
                    const moments_view& out, const workspace& scratch) {
-  switch (x.type()) {
-  case dtype::float32:
-    return moments_of<float>(run, x, out, scratch);
-  case dtype::float64:
-    return moments_of<double>(run, x, out, scratch);
-  case dtype::float16:
-    return moments_of<float16>(run, x, out, scratch);
-  case dtype::bfloat16:
-    return moments_of<bfloat16>(run, x, out, scratch);
-  }
+  with_element(x.type(), [&]<class T>(element<T>) {
+    moments_of<T>(run, x, out, scratch);
+  });
 }
 
 } // namespace

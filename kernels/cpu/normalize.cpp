@@ -1,6 +1,7 @@
 #include "kernels/backend.hpp"
 #include "kernels/cpu/bit_writer.hpp"
 #include "kernels/cpu/targets.hpp"
+#include "kernels/dispatch.hpp"
 #include "kernels/math.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -167,16 +168,9 @@ void normalize_of(const execution& run, const const_tensor_view& x,
 void normalize(const execution& run, const const_tensor_view& x,
                const channel_normalizer& channel, const tensor_view& y,
                const fused_tail& tail, std::int64_t upcoming) {
-  switch (x.type()) {
-  case dtype::float32:
-    return normalize_of<float>(run, x, channel, y, tail, upcoming);
-  case dtype::float64:
-    return normalize_of<double>(run, x, channel, y, tail, upcoming);
-  case dtype::float16:
-    return normalize_of<float16>(run, x, channel, y, tail, upcoming);
-  case dtype::bfloat16:
-    return normalize_of<bfloat16>(run, x, channel, y, tail, upcoming);
-  }
+  with_element(x.type(), [&]<class T>(element<T>) {
+    normalize_of<T>(run, x, channel, y, tail, upcoming);
+  });
 }
 
 } // namespace

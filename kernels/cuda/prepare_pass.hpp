@@ -6,8 +6,9 @@
 
 #include "kernels/backend.hpp"
 #include "kernels/cuda/alignment.hpp"
-#include "kernels/cuda/dispatch.hpp"
 #include "kernels/cuda/elementwise.hpp"
+#include "kernels/cuda/width.hpp"
+#include "kernels/dispatch.hpp"
 
 #include <initializer_list>
 

@@ -5,8 +5,9 @@
 
 #include "kernels/backend.hpp"
 #include "kernels/cuda/alignment.hpp"
-#include "kernels/cuda/dispatch.hpp"
 #include "kernels/cuda/reductions.hpp"
+#include "kernels/cuda/width.hpp"
+#include "kernels/dispatch.hpp"
 
 namespace syncnorm::cuda {
 

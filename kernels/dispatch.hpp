@@ -1,14 +1,13 @@
 #pragma once
 
-// From what is known at run time to template arguments.
+// From a dtype to a template argument.
 
 #include "kernels/half.hpp"
 #include "syncnorm/tensor_view.hpp"
 
-#include <type_traits>
+namespace syncnorm {
 
-namespace syncnorm::cuda {
-
+/// Names a type.
 template <class T>
 struct element {
   using type = T;
@@ -29,13 +28,4 @@ void with_element(dtype type, const F& f) {
   }
 }
 
-/// Calls `f` with the constant 16 / sizeof(T) or, if `width` is 1, with 1.
-template <class T, class F>
-void with_width(int width, const F& f) {
-  if (width == 1)
-    f(std::integral_constant<int, 1>{});
-  else
-    f(std::integral_constant<int, int(16 / sizeof(T))>{});
-}
-
-} // namespace syncnorm::cuda
+} // namespace syncnorm
