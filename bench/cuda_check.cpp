@@ -1,7 +1,7 @@
 #include "bench/cuda_check.hpp"
 
 #include "syncnorm/batch_norm.hpp"
-#include "tests/kernels/cuda_tensors.hpp"
+#include "tests/kernels/element.hpp"
 #include "tests/kernels/tolerance.hpp"
 
 #include <fmt/format.h>
@@ -238,8 +238,8 @@ void expectations::check_tensor(const std::string& who,
                                 const void* found) const {
   auto there = host_copy<std::byte>(found, want.tensor.size());
   for (std::size_t i = 0; i < there.size(); i += size_of(type_)) {
-    auto a = testing::load_element(type_, there.data() + i);
-    auto b = testing::load_element(type_, want.tensor.data() + i);
+    auto a = test::read_element(type_, there.data() + i);
+    auto b = test::read_element(type_, want.tensor.data() + i);
     auto allowed = want.rounding * std::abs(b) + want.arithmetic;
     if (!(std::abs(a - b) <= allowed))
       throw difference(who, fmt::format("element {}", i / size_of(type_)), a,

@@ -1,7 +1,7 @@
 #include "bench/cuda_tensors.hpp"
 
 #include "syncnorm/batch_norm.hpp"
-#include "tests/kernels/cuda_tensors.hpp"
+#include "tests/kernels/element.hpp"
 
 #include <algorithm>
 #include <array>
@@ -33,8 +33,8 @@ std::vector<std::byte> random_elements(const tensor_layout& layout,
   std::size_t next = 0;
   for (std::size_t i = 0, c = 0; i < elements; c = (c + 1) % channels)
     for (auto end = i + run; i < end; ++i) {
-      testing::store_element(layout.type, result.data() + i * size,
-                             double(mean[c] + deviation[c] * noise[next]));
+      test::write_element(layout.type, result.data() + i * size,
+                          double(mean[c] + deviation[c] * noise[next]));
       next = next + 1 < noise.size() ? next + 1 : 0;
     }
   return result;

@@ -7,6 +7,8 @@
 #include "syncnorm/moments.hpp"
 #include "tests/kernels/cuda_tensors.hpp"
 
+#include <cstring>
+#include <new>
 #include <span>
 #include <vector>
 
@@ -62,6 +64,27 @@ public:
       const const_tensor_view& dy, const running_statistics& statistics,
       double eps, eps_mode mode, const channel_parameters& parameters,
       const std::uint8_t* mask, const tensor_view& dx, void* residual_grad) = 0;
+};
+
+/// A `Base`, a backend, whose memory is the host's.
+template <class Base>
+class in_host_memory : public Base {
+public:
+  using Base::Base;
+
+  [[nodiscard]] void* allocate(std::size_t bytes) override {
+    auto* memory = ::operator new (bytes + 1, std::align_val_t{256});
+    return std::memset(memory, 0xff, bytes + 1);
+  }
+  void release(void* memory) override {
+    ::operator delete (memory, std::align_val_t{256});
+  }
+  void copy_in(void* to, const void* from, std::size_t bytes) override {
+    std::memcpy(to, from, bytes);
+  }
+  void copy_out(void* to, const void* from, std::size_t bytes) override {
+    std::memcpy(to, from, bytes);
+  }
 };
 
 /// Memory of a backend.
@@ -134,7 +157,7 @@ public:
     memory_.read(bytes);
     std::vector<double> result(size_);
     for (std::size_t i = 0; i < size_; ++i)
-      result[i] = load_element(type_, bytes.data() + i * size_of(type_));
+      result[i] = test::read_element(type_, bytes.data() + i * size_of(type_));
     return result;
   }
 
@@ -143,7 +166,7 @@ private:
                                         const std::vector<double>& values) {
     std::vector<std::byte> bytes(values.size() * size_of(type));
     for (std::size_t i = 0; i < values.size(); ++i)
-      store_element(type, bytes.data() + i * size_of(type), values[i]);
+      test::write_element(type, bytes.data() + i * size_of(type), values[i]);
     return bytes;
   }
 

@@ -2,16 +2,17 @@
 
 #include "syncnorm/device_array.hpp"
 #include "syncnorm/error.hpp"
+#include "tests/kernels/doubled.hpp"
 
 #include <cuda_runtime_api.h>
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <array>
 #include <string>
 #include <vector>
 
 using namespace syncnorm;
+using syncnorm::testing::doubled;
 
 namespace {
 
@@ -24,16 +25,6 @@ device_array upload(const device_stream& stream, double value,
   device_array result{stream, dtype::float64, elements};
   stream.runtime().copy(stream.run(), result.data(), stream.where(), first, {},
                         result.bytes());
-  result.publish();
-  return result;
-}
-
-device_array doubled(const device_stream& stream, const device_array& x) {
-  device_array result{stream, dtype::float64, x.size()};
-  auto from = x.read_on(stream);
-  std::array<const void*, 2> parts{from.data(), from.data()};
-  stream.runtime().add_arrays(stream.run(), parts, std::int64_t(x.size()),
-                              dtype::float64, result.data());
   result.publish();
   return result;
 }

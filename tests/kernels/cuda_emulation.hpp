@@ -14,9 +14,7 @@
 #include "kernels/cuda/row_reduce.hpp"
 #include "tests/kernels/cuda_backend.hpp"
 
-#include <cstring>
 #include <memory>
-#include <new>
 #include <stdexcept>
 
 namespace syncnorm::testing {
@@ -137,23 +135,10 @@ struct emulate_arrays {
   }
 };
 
-class emulated_backend : public backend {
+class emulated_backend : public in_host_memory<backend> {
 public:
   [[nodiscard]] device where() const override {
     return {};
-  }
-  [[nodiscard]] void* allocate(std::size_t bytes) override {
-    auto* memory = ::operator new (bytes + 1, std::align_val_t{256});
-    return std::memset(memory, 0xff, bytes + 1);
-  }
-  void release(void* memory) override {
-    ::operator delete (memory, std::align_val_t{256});
-  }
-  void copy_in(void* to, const void* from, std::size_t bytes) override {
-    std::memcpy(to, from, bytes);
-  }
-  void copy_out(void* to, const void* from, std::size_t bytes) override {
-    std::memcpy(to, from, bytes);
   }
 
   void batch_moments(const const_tensor_view& x, moments_view& out) override {

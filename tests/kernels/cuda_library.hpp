@@ -101,23 +101,9 @@ private:
   execution run_;
 };
 
-class cpu_backend : public library_backend {
+class cpu_backend : public in_host_memory<library_backend> {
 public:
-  cpu_backend() : library_backend{execution{}} {}
-
-  [[nodiscard]] void* allocate(std::size_t bytes) override {
-    auto* memory = ::operator new (bytes + 1, std::align_val_t{256});
-    return std::memset(memory, 0xff, bytes + 1);
-  }
-  void release(void* memory) override {
-    ::operator delete (memory, std::align_val_t{256});
-  }
-  void copy_in(void* to, const void* from, std::size_t bytes) override {
-    std::memcpy(to, from, bytes);
-  }
-  void copy_out(void* to, const void* from, std::size_t bytes) override {
-    std::memcpy(to, from, bytes);
-  }
+  cpu_backend() : in_host_memory{execution{}} {}
 };
 
 } // namespace syncnorm::testing

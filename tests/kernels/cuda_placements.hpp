@@ -95,8 +95,8 @@ private:
                              double deviation) const {
     double exact = center + deviation * noise(seed, std::uint64_t(c));
     std::byte bytes[8];
-    store_element(type, bytes, exact);
-    return load_element(type, bytes);
+    test::write_element(type, bytes, exact);
+    return test::read_element(type, bytes);
   }
 };
 

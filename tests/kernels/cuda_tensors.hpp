@@ -3,56 +3,16 @@
 // Host tensors of any layout for tests of the CUDA kernels, in float64 on the
 // outside.
 
-#include "kernels/half.hpp"
 #include "syncnorm/tensor_view.hpp"
+#include "tests/kernels/element.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <vector>
 
 namespace syncnorm::testing {
-
-inline double load_element(dtype type, const void* from) {
-  switch (type) {
-  case dtype::float32: {
-    float value;
-    std::memcpy(&value, from, sizeof(value));
-    return value;
-  }
-  case dtype::float64: {
-    double value;
-    std::memcpy(&value, from, sizeof(value));
-    return value;
-  }
-  case dtype::float16: {
-    float16 value;
-    std::memcpy(&value, from, sizeof(value));
-    return to_float(value);
-  }
-  default: {
-    bfloat16 value;
-    std::memcpy(&value, from, sizeof(value));
-    return to_float(value);
-  }
-  }
-}
-
-inline void store_element(dtype type, void* to, double value) {
-  auto put = [to](auto element) { std::memcpy(to, &element, sizeof(element)); };
-  switch (type) {
-  case dtype::float32:
-    return put(float(value));
-  case dtype::float64:
-    return put(value);
-  case dtype::float16:
-    return put(to_float16(float(value)));
-  default:
-    return put(to_bfloat16(float(value)));
-  }
-}
 
 /// Reproducible noise, uniform in [-sqrt(3), sqrt(3)]: deviation 1.
 inline double noise(std::uint64_t seed, std::uint64_t index) {
@@ -97,10 +57,10 @@ public:
 
   [[nodiscard]] double get(std::int64_t n, std::int64_t c,
                            std::int64_t s) const {
-    return load_element(layout_.type, bytes_.data() + position(n, c, s));
+    return test::read_element(layout_.type, bytes_.data() + position(n, c, s));
   }
   void set(std::int64_t n, std::int64_t c, std::int64_t s, double value) {
-    store_element(layout_.type, bytes_.data() + position(n, c, s), value);
+    test::write_element(layout_.type, bytes_.data() + position(n, c, s), value);
   }
 
   /// The element's number without gaps between samples, in memory order.

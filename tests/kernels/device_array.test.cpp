@@ -1,6 +1,7 @@
 #include "syncnorm/device_array.hpp"
 
 #include "syncnorm/error.hpp"
+#include "tests/kernels/doubled.hpp"
 #include "tests/kernels/emulated_devices.hpp"
 
 #include <doctest/doctest.h>
@@ -14,6 +15,7 @@
 #include <vector>
 
 using namespace syncnorm;
+using syncnorm::testing::doubled;
 using syncnorm::testing::emulated_devices;
 
 namespace {
@@ -31,17 +33,6 @@ device_array upload(const device_stream& stream,
   device_array result{stream, dtype::float64, values.size()};
   stream.runtime().copy(stream.run(), result.data(), stream.where(),
                         host.data(), {}, result.bytes());
-  result.publish();
-  return result;
-}
-
-/// One more of each element, on `stream`.
-device_array doubled(const device_stream& stream, const device_array& x) {
-  device_array result{stream, dtype::float64, x.size()};
-  auto from = x.read_on(stream);
-  std::array<const void*, 2> parts{from.data(), from.data()};
-  stream.runtime().add_arrays(stream.run(), parts, std::int64_t(x.size()),
-                              dtype::float64, result.data());
   result.publish();
   return result;
 }

@@ -3,13 +3,12 @@
 // Tensors for tests: values as mathematics sees them, and memory as kernels
 // do, with guards around and between what belongs to it.
 
-#include "kernels/half.hpp"
 #include "syncnorm/tensor_view.hpp"
+#include "tests/kernels/element.hpp"
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <functional>
 #include <random>
 #include <string>
@@ -95,42 +94,6 @@ values alternating_values(const tensor_shape& shape, const Size& size) {
       result.at(n, c, s) = i % 2 == 0 ? size(c) : -size(c);
   });
   return result;
-}
-
-template <class T>
-T read_as(const std::byte* p) {
-  T result;
-  std::memcpy(&result, p, sizeof(T));
-  return result;
-}
-
-inline double read_element(dtype type, const std::byte* p) {
-  switch (type) {
-  case dtype::float32:
-    return double(read_as<float>(p));
-  case dtype::float64:
-    return read_as<double>(p);
-  case dtype::float16:
-    return double(to_float(read_as<float16>(p)));
-  case dtype::bfloat16:
-    return double(to_float(read_as<bfloat16>(p)));
-  }
-  return 0;
-}
-
-/// `value`, rounded to `type`, in memory.
-inline void write_element(dtype type, std::byte* p, double value) {
-  auto put = [p](auto element) { std::memcpy(p, &element, sizeof(element)); };
-  switch (type) {
-  case dtype::float32:
-    return put(float(value));
-  case dtype::float64:
-    return put(value);
-  case dtype::float16:
-    return put(to_float16(float(value)));
-  case dtype::bfloat16:
-    return put(to_bfloat16(float(value)));
-  }
 }
 
 /// `value` rounded to `type`.
