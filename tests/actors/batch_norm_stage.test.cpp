@@ -168,18 +168,29 @@ std::vector<std::uint64_t> check_round(client& c, const stages& net,
   return tickets;
 }
 
+/// An actor system, a client in it, and random numbers.
+struct stage_fixture : layer_fixture {
+  /// Stages that know that they are copies of one layer.
+  stages replicated(std::size_t count,
+                    const batch_norm_options& options = float64_options) {
+    auto result = make_stages(system, options, count);
+    execute_replication_callbacks(result);
+    return result;
+  }
+
+  client c{system};
+  std::mt19937 random{1};
+};
+
 } // namespace
 
-TEST_CASE_FIXTURE(layer_fixture, "slave actors answer as one device on the "
+TEST_CASE_FIXTURE(stage_fixture, "slave actors answer as one device on the "
                                  "whole batch, with several micro-batches in "
                                  "flight") {
   constexpr std::size_t copies = 4;
   constexpr std::size_t micro_batches = 3;
-  auto net = make_stages(system, float64_options, copies);
-  execute_replication_callbacks(net);
-  std::mt19937 random{1};
+  auto net = replicated(copies);
   std::vector<std::vector<tensor>> xs(micro_batches), dys(micro_batches);
-  client c{system};
   using forward_type = decltype(c.forward(*net[0], {}));
   using backward_type = decltype(c.backward(*net[0], 0, {}));
   std::vector<std::vector<forward_type>> forwards(micro_batches);
@@ -217,13 +228,10 @@ TEST_CASE_FIXTURE(layer_fixture, "slave actors answer as one device on the "
     CHECK(c.read_state(*stage, "num_batches_tracked")[0] == micro_batches);
 }
 
-TEST_CASE_FIXTURE(layer_fixture,
+TEST_CASE_FIXTURE(stage_fixture,
                   "a wrong x that waits behind others is refused "
                   "in its turn, and they are answered") {
-  auto net = make_stages(system, float64_options, 2);
-  execute_replication_callbacks(net);
-  std::mt19937 random{1};
-  client c{system};
+  auto net = replicated(2);
   auto wide = float64_options;
   wide.channels = 4;
   constexpr std::size_t good = 3;
@@ -249,13 +257,10 @@ TEST_CASE_FIXTURE(layer_fixture,
   CHECK_MESSAGE(code_of(others) == errc::participant_failed, describe(others));
 }
 
-TEST_CASE_FIXTURE(layer_fixture, "many more slave actors than workers wait for "
+TEST_CASE_FIXTURE(stage_fixture, "many more slave actors than workers wait for "
                                  "each other: none blocks its worker") {
   auto copies = 8 * std::max(4U, std::thread::hardware_concurrency());
-  auto net = make_stages(system, float64_options, copies);
-  execute_replication_callbacks(net);
-  std::mt19937 random{1};
-  client c{system};
+  auto net = replicated(copies);
   std::vector<tensor> xs;
   std::vector<decltype(c.forward(*net[0], {}))> pending;
   for (auto& stage : net) {
@@ -267,7 +272,7 @@ TEST_CASE_FIXTURE(layer_fixture, "many more slave actors than workers wait for "
     check_near(c.await_forward(std::move(pending[r])).value, want.y[r]);
 }
 
-TEST_CASE_FIXTURE(layer_fixture, "a slave actor and a thread are copies of one "
+TEST_CASE_FIXTURE(stage_fixture, "a slave actor and a thread are copies of one "
                                  "layer") {
   // One tree for each kind of copy.
   batch_norm_stage stage{system, float64_options};
@@ -275,11 +280,9 @@ TEST_CASE_FIXTURE(layer_fixture, "a slave actor and a thread are copies of one "
   callback_context context{"", 2};
   stage.on_data_parallel_replicate(context, 0);
   layer.on_data_parallel_replicate(context, 1);
-  std::mt19937 random{1};
   std::vector xs{make_tensor(float64_options, 3, random),
                  make_tensor(float64_options, 2, random)};
   expectation want{float64_options, xs, xs};
-  client c{system};
   auto pending = c.forward(stage, xs[0]);
   tensor y{xs[1].layout};
   auto tape = layer.forward(xs[1].view(), y.view());
@@ -292,21 +295,17 @@ TEST_CASE_FIXTURE(layer_fixture, "a slave actor and a thread are copies of one "
   check_near(y, want.dx[1]);
 }
 
-TEST_CASE_FIXTURE(layer_fixture, "one copy needs no master, and evaluation no "
+TEST_CASE_FIXTURE(stage_fixture, "one copy needs no master, and evaluation no "
                                  "other copy") {
-  auto alone = make_stages(system, float64_options, 1);
-  execute_replication_callbacks(alone);
-  std::mt19937 random{1};
+  auto alone = replicated(1);
   std::vector xs{make_tensor(float64_options, 3, random)};
   expectation want{float64_options, xs, xs};
-  client c{system};
   auto got = c.await_forward(c.forward(*alone[0], xs[0]));
   check_near(got.value, want.y[0]);
   check_near(c.await_backward(c.backward(*alone[0], got.ticket, xs[0])).value,
              want.dx[0]);
 
-  auto two = make_stages(system, float64_options, 2);
-  execute_replication_callbacks(two);
+  auto two = replicated(2);
   c.ask(*two[1], train_atom_v, false).receive([] {}, [](const caf::error&) {});
   got = c.await_forward(c.forward(*two[1], xs[0]));
   CHECK(got.ticket == 0);
@@ -316,9 +315,8 @@ TEST_CASE_FIXTURE(layer_fixture, "one copy needs no master, and evaluation no "
   });
 }
 
-TEST_CASE_FIXTURE(layer_fixture, "a slave actor tells what its master has "
+TEST_CASE_FIXTURE(stage_fixture, "a slave actor tells what its master has "
                                  "counted") {
-  client c{system};
   auto rounds_of = [&](const batch_norm_stage& stage) {
     std::uint64_t result = 0;
     c.ask(stage, get_metrics_atom_v)
@@ -326,9 +324,7 @@ TEST_CASE_FIXTURE(layer_fixture, "a slave actor tells what its master has "
                  [](const caf::error& e) { FAIL(describe(e)); });
     return result;
   };
-  auto two = make_stages(system, float64_options, 2);
-  execute_replication_callbacks(two);
-  std::mt19937 random{1};
+  auto two = replicated(2);
   auto x = make_tensor(float64_options, 3, random);
   auto first = c.forward(*two[0], x);
   auto second = c.forward(*two[1], x);
@@ -336,16 +332,13 @@ TEST_CASE_FIXTURE(layer_fixture, "a slave actor tells what its master has "
   std::ignore = c.await_forward(std::move(second));
   CHECK(rounds_of(*two[0]) == 1);
   CHECK(rounds_of(*two[1]) == 1);
-  auto alone = make_stages(system, float64_options, 1);
-  execute_replication_callbacks(alone);
+  auto alone = replicated(1);
   CHECK(rounds_of(*alone[0]) == 0);
 }
 
-TEST_CASE_FIXTURE(layer_fixture, "a slave actor's state is read and written by "
+TEST_CASE_FIXTURE(stage_fixture, "a slave actor's state is read and written by "
                                  "messages, and comes back on release") {
-  auto net = make_stages(system, float64_options, 1);
-  execute_replication_callbacks(net);
-  client c{system};
+  auto net = replicated(1);
   auto& stage = *net[0];
   CHECK(outcome_of([&] { std::ignore = stage.replica(); }).first
         == errc::invalid_argument);
@@ -373,13 +366,12 @@ TEST_CASE_FIXTURE(layer_fixture, "a slave actor's state is read and written by "
         == std::vector<double>{2, 3, 4});
 }
 
-TEST_CASE_FIXTURE(layer_fixture, "what goes wrong in one slave actor is told "
+TEST_CASE_FIXTURE(stage_fixture, "what goes wrong in one slave actor is told "
                                  "to its client and to all other copies, and "
                                  "the same modules work again") {
   auto net = make_stages(system, float64_options, 3);
   CHECK(outcome_of([&] { std::ignore = net[0]->slave(); }).first
         == errc::unregistered);
-  std::mt19937 random{1};
   auto x = make_tensor(float64_options, 2, random);
   auto wide = float64_options;
   wide.channels = 4;
@@ -388,7 +380,6 @@ TEST_CASE_FIXTURE(layer_fixture, "what goes wrong in one slave actor is told "
     execute_replication_callbacks(net);
     CHECK(outcome_of([&] { execute_replication_callbacks(net); }).first
           == errc::duplicate_identifier);
-    client c{system};
     std::vector<decltype(c.forward(*net[0], {}))> pending;
     for (std::size_t r = 0; r < 3; ++r)
       pending.push_back(c.forward(*net[r], r == guilty ? bad : x));
@@ -401,7 +392,6 @@ TEST_CASE_FIXTURE(layer_fixture, "what goes wrong in one slave actor is told "
     release_replicas(net);
   }
   execute_replication_callbacks(net);
-  client c{system};
   std::vector<decltype(c.forward(*net[0], {}))> pending;
   for (auto& stage : net)
     pending.push_back(c.forward(*stage, x));
@@ -410,13 +400,10 @@ TEST_CASE_FIXTURE(layer_fixture, "what goes wrong in one slave actor is told "
     check_near(c.await_forward(std::move(pending[r])).value, want.y[r]);
 }
 
-TEST_CASE_FIXTURE(layer_fixture, "passes behind one whose round fails are "
+TEST_CASE_FIXTURE(stage_fixture, "passes behind one whose round fails are "
                                  "answered") {
-  auto net = make_stages(system, float64_options, 2);
-  execute_replication_callbacks(net);
-  std::mt19937 random{1};
+  auto net = replicated(2);
   auto x = make_tensor(float64_options, 2, random);
-  client c{system};
   auto first = c.forward(*net[0], x);
   auto second = c.forward(*net[0], x);
   net[1]->on_data_parallel_failure("no memory");
@@ -427,7 +414,7 @@ TEST_CASE_FIXTURE(layer_fixture, "passes behind one whose round fails are "
   CHECK(contains(describe(late), "replica 1 gave up: no memory"));
 }
 
-TEST_CASE_FIXTURE(layer_fixture, "a copy whose registration is refused is not "
+TEST_CASE_FIXTURE(stage_fixture, "a copy whose registration is refused is not "
                                  "replicated, and can be with another "
                                  "identifier") {
   auto net = make_stages(system, float64_options, 3);
@@ -442,18 +429,13 @@ TEST_CASE_FIXTURE(layer_fixture, "a copy whose registration is refused is not "
   CHECK(outcome_of([&] { std::ignore = net[2]->slave(); }).first
         == errc::unregistered);
   REQUIRE(replicate(2) == errc::none);
-  std::mt19937 random{1};
-  client c{system};
   check_round(c, net, make_tensor(float64_options, 2, random));
 }
 
-TEST_CASE_FIXTURE(layer_fixture, "a refused request that needs no other copy "
+TEST_CASE_FIXTURE(stage_fixture, "a refused request that needs no other copy "
                                  "concerns its asker only") {
-  auto net = make_stages(system, float64_options, 2);
-  execute_replication_callbacks(net);
-  std::mt19937 random{1};
+  auto net = replicated(2);
   auto x = make_tensor(float64_options, 2, random);
-  client c{system};
   auto wide = float64_options;
   wide.channels = 4;
   train(c, net, false);
@@ -467,13 +449,10 @@ TEST_CASE_FIXTURE(layer_fixture, "a refused request that needs no other copy "
   check_round(c, net, x);
 }
 
-TEST_CASE_FIXTURE(layer_fixture, "a tensor that is none is refused as one of "
+TEST_CASE_FIXTURE(stage_fixture, "a tensor that is none is refused as one of "
                                  "another shape, and the copy works on") {
-  auto net = make_stages(system, float64_options, 1);
-  execute_replication_callbacks(net);
-  std::mt19937 random{1};
+  auto net = replicated(1);
   auto x = make_tensor(float64_options, 2, random);
-  client c{system};
   const std::string expected = "expected 3 channels, got [N, C, S] = [0, 0, 1]";
   const std::string call = "shape_mismatch: layer bn: forward: ";
   for (auto on : {true, false}) {
@@ -496,13 +475,10 @@ TEST_CASE_FIXTURE(layer_fixture, "a tensor that is none is refused as one of "
         == describe({}));
 }
 
-TEST_CASE_FIXTURE(layer_fixture, "a pass ends as it began, in training, also "
+TEST_CASE_FIXTURE(stage_fixture, "a pass ends as it began, in training, also "
                                  "where evaluation is asked for meanwhile") {
-  auto net = make_stages(system, float64_options, 2);
-  execute_replication_callbacks(net);
-  std::mt19937 random{1};
+  auto net = replicated(2);
   auto x = make_tensor(float64_options, 2, random);
-  client c{system};
   auto first = c.forward(*net[0], x);
   // When it is answered, that copy waits for the other.
   c.ask(*net[0], train_atom_v, false)
@@ -519,15 +495,12 @@ TEST_CASE_FIXTURE(layer_fixture, "a pass ends as it began, in training, also "
   CHECK(c.await_forward(c.forward(*net[0], x)).ticket == 0);
 }
 
-TEST_CASE_FIXTURE(layer_fixture, "online, a refused backward pass concerns its "
+TEST_CASE_FIXTURE(stage_fixture, "online, a refused backward pass concerns its "
                                  "asker only") {
   auto online = float64_options;
   online.online = true;
-  auto net = make_stages(system, online, 2);
-  execute_replication_callbacks(net);
-  std::mt19937 random{1};
+  auto net = replicated(2, online);
   auto x = make_tensor(online, 2, random);
-  client c{system};
   for (std::uint64_t ticket : check_round(c, net, x))
     CHECK(code_of(c.await_backward(c.backward(*net[0], ticket, x)).reason)
           == errc::invalid_argument);
@@ -536,14 +509,11 @@ TEST_CASE_FIXTURE(layer_fixture, "online, a refused backward pass concerns its "
   check_round(c, net, x);
 }
 
-TEST_CASE_FIXTURE(layer_fixture,
+TEST_CASE_FIXTURE(stage_fixture,
                   "a backward pass with a wrong ticket, at which "
                   "the other copies may be, is told to them") {
-  auto net = make_stages(system, float64_options, 2);
-  execute_replication_callbacks(net);
-  std::mt19937 random{1};
+  auto net = replicated(2);
   auto x = make_tensor(float64_options, 2, random);
-  client c{system};
   auto tickets = check_round(c, net, x);
   auto right = c.backward(*net[0], tickets[0], x);
   auto wrong = c.backward(*net[1], tickets[1] + 7, x);
@@ -553,13 +523,10 @@ TEST_CASE_FIXTURE(layer_fixture,
         == errc::participant_failed);
 }
 
-TEST_CASE_FIXTURE(layer_fixture, "a ticket is good for one backward pass, or "
+TEST_CASE_FIXTURE(stage_fixture, "a ticket is good for one backward pass, or "
                                  "is forgotten") {
-  auto net = make_stages(system, float64_options, 1);
-  execute_replication_callbacks(net);
-  std::mt19937 random{1};
+  auto net = replicated(1);
   auto x = make_tensor(float64_options, 2, random);
-  client c{system};
   auto ticket = c.await_forward(c.forward(*net[0], x)).ticket;
   auto code = [&](std::uint64_t t) {
     return code_of(c.await_backward(c.backward(*net[0], t, x)).reason);
@@ -572,13 +539,10 @@ TEST_CASE_FIXTURE(layer_fixture, "a ticket is good for one backward pass, or "
   CHECK(code(ticket) == errc::invalid_argument);
 }
 
-TEST_CASE_FIXTURE(layer_fixture, "a slave that has ended keeps no tensor of a "
+TEST_CASE_FIXTURE(stage_fixture, "a slave that has ended keeps no tensor of a "
                                  "ticket, whoever has its handle") {
-  auto net = make_stages(system, float64_options, 1);
-  execute_replication_callbacks(net);
-  std::mt19937 random{1};
+  auto net = replicated(1);
   auto x = std::make_shared<tensor>(make_tensor(float64_options, 2, random));
-  client c{system};
   auto slave = net[0]->slave();
   auto pending = c.ask(*net[0], forward_atom_v, shared_tensor{x->view(), x});
   CHECK(c.await_forward(std::move(pending)).ticket != 0);
@@ -589,13 +553,10 @@ TEST_CASE_FIXTURE(layer_fixture, "a slave that has ended keeps no tensor of a "
   CHECK(watch.expired());
 }
 
-TEST_CASE_FIXTURE(layer_fixture, "a ticket whose backward pass waits for the "
+TEST_CASE_FIXTURE(stage_fixture, "a ticket whose backward pass waits for the "
                                  "other copies is used") {
-  auto net = make_stages(system, float64_options, 2);
-  execute_replication_callbacks(net);
-  std::mt19937 random{1};
+  auto net = replicated(2);
   auto x = make_tensor(float64_options, 2, random);
-  client c{system};
   std::vector<decltype(c.forward(*net[0], {}))> forward;
   for (auto& stage : net)
     forward.push_back(c.forward(*stage, x));
@@ -612,17 +573,14 @@ TEST_CASE_FIXTURE(layer_fixture, "a ticket whose backward pass waits for the "
   CHECK(code_of(c.await_backward(std::move(second)).reason) == std::nullopt);
 }
 
-TEST_CASE_FIXTURE(layer_fixture, "slave actors that go backward through "
+TEST_CASE_FIXTURE(stage_fixture, "slave actors that go backward through "
                                  "different passes are told so, also behind "
                                  "relays") {
   for (std::int64_t fan_in : {16, 2}) {
     auto options = float64_options;
     options.fan_in = fan_in;
-    auto net = make_stages(system, options, 5);
-    execute_replication_callbacks(net);
-    std::mt19937 random{1};
+    auto net = replicated(5, options);
     auto x = make_tensor(options, 2, random);
-    client c{system};
     std::vector<std::uint64_t> tickets;
     for (int pass = 0; pass < 2; ++pass) {
       std::vector<decltype(c.forward(*net[0], {}))> pending;
@@ -645,13 +603,10 @@ TEST_CASE_FIXTURE(layer_fixture, "slave actors that go backward through "
   }
 }
 
-TEST_CASE_FIXTURE(layer_fixture, "passes that a slave actor has not finished "
+TEST_CASE_FIXTURE(stage_fixture, "passes that a slave actor has not finished "
                                  "when it is released are answered") {
-  auto net = make_stages(system, float64_options, 2);
-  execute_replication_callbacks(net);
-  std::mt19937 random{1};
+  auto net = replicated(2);
   auto x = make_tensor(float64_options, 2, random);
-  client c{system};
   std::vector<decltype(c.forward(*net[0], {}))> pending;
   pending.push_back(c.forward(*net[1], x));
   pending.push_back(c.forward(*net[1], x));
@@ -666,13 +621,10 @@ TEST_CASE_FIXTURE(layer_fixture, "passes that a slave actor has not finished "
   }
 }
 
-TEST_CASE_FIXTURE(layer_fixture, "a slave whose master is gone says so, under "
+TEST_CASE_FIXTURE(stage_fixture, "a slave whose master is gone says so, under "
                                  "its layer's name") {
-  auto net = make_stages(system, float64_options, 2);
-  execute_replication_callbacks(net);
-  std::mt19937 random{1};
+  auto net = replicated(2);
   auto x = make_tensor(float64_options, 2, random);
-  client c{system};
   // Answered when the master has exited: the next request finds none.
   auto waiting = c.forward(*net[1], x);
   net[0]->on_data_parallel_release();
