@@ -16,6 +16,7 @@ namespace syncnorm::bench {
 namespace {
 
 using master_type = sync_master_actor<float_array, float_array>;
+using relays_type = sync_relays<float_array, float_array>;
 using pipe = slave_pipe<float_array, float_array>;
 using done_slot = detail::reply_slot;
 
@@ -170,23 +171,29 @@ void stop_all(const std::vector<caf::actor>& actors) {
     caf::anon_send_exit(x, caf::exit_reason::user_shutdown);
 }
 
-class event_driven : public contestant {
+/// Participants of the rounds of one of the library's masters.
+class library_rounds : public contestant {
 public:
-  event_driven(caf::actor_system& system, int participants, int channels)
-      : master_{spawn_sync_master<float_array, float_array>(
-          system, {.layer = "bench"}, scatter)} {
-    auto payload = make_payload(channels);
-    for (int i = 0; i < participants; ++i) {
-      auto registered = std::make_shared<future_result<bool>>();
-      participants_.push_back(system.spawn<participant>(
-          master_, i, payload, payload, detail::make_reply_slot(registered)));
-      std::ignore = registered->get();
-    }
-  }
+  /// @param relays null: everybody registers with the master.
+  library_rounds(caf::actor_system& system, master_type master,
+                 std::unique_ptr<relays_type> relays)
+      : system_{system},
+        master_{std::move(master)},
+        relays_{std::move(relays)} {}
 
-  ~event_driven() override {
+  ~library_rounds() override {
     stop_all(participants_);
     caf::anon_send_exit(master_, caf::exit_reason::user_shutdown);
+  }
+
+  /// Spawns the next participant and waits until it has registered.
+  void add(const float_array& payload, const float_array& expected) {
+    auto identifier = static_cast<int>(participants_.size());
+    auto registered = std::make_shared<future_result<bool>>();
+    participants_.push_back(system_.spawn<participant>(
+        relays_ ? relays_->at(identifier) : master_, identifier, payload,
+        expected, detail::make_reply_slot(registered)));
+    std::ignore = registered->get();
   }
 
   bool run(std::int64_t rounds) override {
@@ -194,42 +201,9 @@ public:
   }
 
 private:
+  caf::actor_system& system_;
   master_type master_;
-  std::vector<caf::actor> participants_;
-};
-
-class reduction : public contestant {
-public:
-  reduction(caf::actor_system& system, int participants, int channels,
-            int fan_in)
-      : options_{.layer = "bench", .fan_in = fan_in},
-        master_{spawn_sync_master<float_array, float_array>(system, options_,
-                                                            sum_of_payloads())},
-        relays_{system, master_, options_, participants, add} {
-    float_array expected{std::vector<float>(make_payload(channels).size(),
-                                            static_cast<float>(participants))};
-    for (int i = 0; i < participants; ++i) {
-      auto registered = std::make_shared<future_result<bool>>();
-      participants_.push_back(system.spawn<participant>(
-          relays_.at(i), i, make_payload(channels), expected,
-          detail::make_reply_slot(registered)));
-      std::ignore = registered->get();
-    }
-  }
-
-  ~reduction() override {
-    stop_all(participants_);
-    caf::anon_send_exit(master_, caf::exit_reason::user_shutdown);
-  }
-
-  bool run(std::int64_t rounds) override {
-    return run_all(participants_, rounds);
-  }
-
-private:
-  sync_options options_;
-  master_type master_;
-  sync_relays<float_array, float_array> relays_;
+  std::unique_ptr<relays_type> relays_;
   std::vector<caf::actor> participants_;
 };
 
@@ -261,12 +235,31 @@ private:
 
 contestant_ptr make_event_driven(caf::actor_system& system, int participants,
                                  int channels) {
-  return std::make_unique<event_driven>(system, participants, channels);
+  auto result = std::make_unique<library_rounds>(
+      system,
+      spawn_sync_master<float_array, float_array>(system, {.layer = "bench"},
+                                                  scatter),
+      nullptr);
+  auto payload = make_payload(channels);
+  for (int i = 0; i < participants; ++i)
+    result->add(payload, payload);
+  return result;
 }
 
 contestant_ptr make_reduction(caf::actor_system& system, int participants,
                               int channels, int fan_in) {
-  return std::make_unique<reduction>(system, participants, channels, fan_in);
+  sync_options options{.layer = "bench", .fan_in = fan_in};
+  auto master = spawn_sync_master<float_array, float_array>(system, options,
+                                                            sum_of_payloads());
+  auto result = std::make_unique<library_rounds>(
+      system, master,
+      std::make_unique<relays_type>(system, master, options, participants,
+                                    add));
+  float_array expected{std::vector<float>(make_payload(channels).size(),
+                                          static_cast<float>(participants))};
+  for (int i = 0; i < participants; ++i)
+    result->add(make_payload(channels), expected);
+  return result;
 }
 
 contestant_ptr make_raw_caf(caf::actor_system& system, int participants,
