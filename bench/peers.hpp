@@ -2,7 +2,6 @@
 
 #include "syncnorm/tensor_view.hpp"
 
-#include <functional>
 #include <memory>
 #include <string>
 

@@ -16,7 +16,7 @@
 #include <fmt/format.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
-#include <cmath>
+#include <memory>
 #include <utility>
 
 namespace syncnorm::nn {

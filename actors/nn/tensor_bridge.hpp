@@ -3,7 +3,6 @@
 // From libtorch's tensors to the views and executions of the kernels.
 
 #include "syncnorm/execution.hpp"
-#include "syncnorm/moments.hpp"
 #include "syncnorm/tensor_view.hpp"
 
 #include <ATen/core/Tensor.h>

@@ -5,7 +5,6 @@
 #include "syncnorm/sync_master.hpp"
 #include "syncnorm/sync_relay.hpp"
 
-#include <algorithm>
 #include <memory>
 #include <optional>
 #include <tuple>

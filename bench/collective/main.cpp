@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <functional>
-#include <iostream>
 #include <map>
 #include <string>
 #include <vector>

@@ -25,7 +25,6 @@
 #include <memory>
 #include <random>
 #include <stdexcept>
-#include <string>
 #include <vector>
 
 namespace {

@@ -12,7 +12,6 @@
 #include <filesystem>
 #include <sstream>
 #include <stdexcept>
-#include <string_view>
 #include <system_error>
 #include <thread>
 

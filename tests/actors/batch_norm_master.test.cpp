@@ -9,7 +9,6 @@
 
 #include <cmath>
 #include <limits>
-#include <optional>
 #include <random>
 #include <span>
 #include <string>

@@ -1,7 +1,5 @@
 #include "tests/actors/stages.hpp"
 
-#include <optional>
-#include <string>
 #include <utility>
 
 using namespace syncnorm;

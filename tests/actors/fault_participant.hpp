@@ -3,7 +3,6 @@
 #include "tests/actors/system.hpp"
 
 #include <memory>
-#include <optional>
 #include <stdexcept>
 #include <utility>
 

@@ -16,7 +16,6 @@
 #include <optional>
 #include <random>
 #include <string>
-#include <tuple>
 #include <vector>
 
 using namespace syncnorm;

@@ -4,7 +4,6 @@
 #include <doctest/doctest.h>
 
 #include <bit>
-#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <vector>

@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <string>
-#include <vector>
 
 using namespace syncnorm;
 using syncnorm::testing::doubled;

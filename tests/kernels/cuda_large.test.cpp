@@ -4,8 +4,6 @@
 
 #include <doctest/doctest.h>
 
-#include <cmath>
-
 using namespace syncnorm;
 using namespace syncnorm::testing;
 

@@ -4,9 +4,6 @@
 
 #include "tests/kernels/cuda_backend.hpp"
 
-#include <cstring>
-#include <new>
-
 namespace syncnorm::testing {
 
 /// The public functions; memory is left to those who derive.

@@ -7,8 +7,6 @@
 #include <doctest/doctest.h>
 #include <sys/mman.h>
 
-#include <cmath>
-
 using namespace syncnorm;
 using namespace syncnorm::test;
 

@@ -12,7 +12,6 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
-#include <optional>
 
 using namespace syncnorm;
 using namespace syncnorm::test;

@@ -9,9 +9,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <random>
-#include <string>
 #include <vector>
 
 namespace syncnorm::test {

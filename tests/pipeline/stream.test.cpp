@@ -16,7 +16,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <functional>
-#include <set>
 #include <sstream>
 
 using namespace pipeline;

@@ -11,7 +11,6 @@
 
 #include <cmath>
 #include <cstdint>
-#include <functional>
 #include <future>
 #include <memory>
 #include <string>

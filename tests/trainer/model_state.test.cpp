@@ -8,7 +8,6 @@
 #include <doctest/doctest.h>
 
 #include <bit>
-#include <cmath>
 #include <limits>
 #include <vector>
 

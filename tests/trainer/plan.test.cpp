@@ -17,7 +17,6 @@
 #include <array>
 #include <map>
 #include <numeric>
-#include <set>
 #include <thread>
 
 using namespace syncnorm::train;

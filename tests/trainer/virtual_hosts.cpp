@@ -19,7 +19,6 @@
 #include <span>
 #include <stdexcept>
 #include <tuple>
-#include <utility>
 #include <vector>
 
 namespace syncnorm::train {

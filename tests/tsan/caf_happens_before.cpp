@@ -10,9 +10,6 @@
 #include <dlfcn.h>
 #include <sanitizer/tsan_interface.h>
 
-#include <cstddef>
-#include <cstdint>
-
 namespace {
 
 /// The function of that mangled name in the library behind this file.

@@ -6,7 +6,6 @@
 
 #include <array>
 #include <charconv>
-#include <limits>
 #include <string_view>
 
 namespace syncnorm::train {

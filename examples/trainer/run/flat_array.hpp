@@ -4,7 +4,6 @@
 #include "syncnorm/shared_array.hpp"
 
 #include <cstddef>
-#include <cstdint>
 #include <utility>
 #include <vector>
 
