@@ -116,6 +116,8 @@ config_file read_config_file(const std::string& name) {
                     std::count(result.text.begin(),
                                result.text.begin() + std::ptrdiff_t(at), '\n')
                         + 1);
+  // Without it CAF leaves out a last line that is cut off.
+  result.text += '\n';
   return result;
 }
 
@@ -128,6 +130,41 @@ config_file find_config_file(caf::actor_system_config& config,
     if (auto file = read_config_file(name); file.is_open)
       return file;
   return {};
+}
+
+auto parse_text(const std::string& text) {
+  std::istringstream in{text};
+  return caf::actor_system_config::parse_config(in);
+}
+
+/// What a file lacks that ends amid a group or a list, which CAF takes for
+/// their ends; or empty.
+std::string missing_end(const std::string& text) {
+  for (const auto* end : {"}", "]"})
+    if (parse_text(text + end + '\n'))
+      return end;
+  return "";
+}
+
+/// Whether there is a group `global { }`, which CAF 0.17 reads and leaves out.
+bool has_lost_group(const std::string& text) {
+  constexpr std::string_view name = "global";
+  constexpr const char* blank = " \t\r\n";
+  if (caf_line != 0)
+    return false;
+  for (auto at = text.find(name); at != std::string::npos;
+       at = text.find(name, at + 1)) {
+    auto before = text.substr(0, at);
+    auto next = text.find_first_not_of(blank, at + name.size());
+    // Not at the end of a word, nor in a string, a comment or another group.
+    if ((before.empty()
+         || std::string_view{" \t\n}"}.find(before.back())
+                != std::string_view::npos)
+        && next != std::string::npos && text[next] == '{' && parse_text(before)
+        && missing_end(before).empty())
+      return true;
+  }
+  return false;
 }
 
 /// The first word of an error's text that is not its category.
@@ -200,10 +237,15 @@ std::string read_command_line(caf::actor_system_config& config,
   auto file = find_config_file(config, known, arguments);
   if (!file.problem.empty())
     return fmt::format("{}: {}", file.name, file.problem);
-  std::istringstream to_check{file.text};
-  auto content = caf::actor_system_config::parse_config(to_check);
+  auto content = parse_text(file.text);
   if (!content)
     return fmt::format("{}: {}", file.name, to_string(content.error()));
+  if (auto end = missing_end(file.text); !end.empty())
+    return fmt::format("{}: expected {}, found the end", file.name, end);
+  if (has_lost_group(file.text))
+    return fmt::format("{}: global: no group, expected what is in it outside "
+                       "of any",
+                       file.name);
   std::istringstream to_read{file.text};
   if (auto problem = config.parse(argc, argv, to_read))
     return option_problem(problem, known) + hint;

@@ -572,7 +572,16 @@ TEST_CASE("what a configuration file has wrong is named with the file") {
   using namespace std::string_literals;
   refuses_file("lr = 0.1\n\0lrr = 3\n"s,
                file + ": line 2: expected text, found a NUL byte");
-  refuses_file("global { epoch = 2 }\n", file + ": epoch: not an option");
+  if (syncnorm::detail::caf_line == 0)
+    refuses_file("global { epochs = 2 }\n",
+                 file
+                     + ": global: no group, expected what is in it outside "
+                       "of any");
+  else
+    refuses_file("global { epoch = 2 }\n", file + ": epoch: not an option");
+  refuses_file("epochs = 1\nlr", file + ": ");
+  refuses_file("caf { x = 1\n", file + ": expected }, found the end");
+  refuses_file("caf { x = [1,\n", file + ": expected ], found the end");
   refuses_file("batch { size = 3 }\n",
                file + ": batch: expected a whole number, found ");
   refuses_file("batch = -5\n", "--batch: expected 1 or more, found -5");
