@@ -13,7 +13,8 @@
 #   --bad     for tests: expired.pem of the same CA, foreign.pem of another one
 #             (foreign-ca.pem), each for either role and with its key
 #
-# Each DIR gets a CA of its own. Nothing that is there is overwritten.
+# Each DIR gets a CA of its own. Nothing that is there is overwritten: if one of
+# these files is, none is made.
 set -euo pipefail
 
 dir='' days=30 bad=no
@@ -40,13 +41,22 @@ done
   echo "make-certs: --days: expected 1 to 99999, found \"$days\"" >&2
   exit 2
 }
+names=(ca server client node)
+[[ $bad == no ]] || names+=(expired foreign-ca foreign)
 umask 077
 mkdir -p "$dir"
 cd "$dir"
-[[ ! -e ca.pem && ! -e ca.key ]] || {
-  echo "make-certs: $dir: there are certificates already" >&2
-  exit 1
-}
+for file in "${names[@]/%/.pem}" "${names[@]/%/.key}"; do
+  [[ ! -e $file && ! -L $file ]] || {
+    echo "make-certs: $dir/$file: there are certificates already" >&2
+    exit 1
+  }
+done
+# What is not finished is seen by nobody.
+unfinished=$(mktemp -d "$PWD/unfinished.XXXXXX")
+trap 'rm -rf "$unfinished"' EXIT
+trap 'exit 1' INT TERM HUP
+cd "$unfinished"
 
 key() { openssl genpkey -quiet -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out "$1"; }
 
@@ -78,4 +88,6 @@ if [[ $bad == yes ]]; then
   authority foreign-ca
   member foreign foreign-ca serverAuth,clientAuth "$days"
 fi
+mv -n ./* ..
+cd ..
 echo "make-certs: certificates for $days days in $dir"

@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# What the scripts do with what they are told, without building anything: cmake
+# and the like are stand-ins that note how they are called.
+#
+#   scripts.test.sh ROOT NAME
+#
+#   ROOT  the repository
+#   NAME  a function below
+# shellcheck disable=SC2016,SC2031
+set -euo pipefail
+
+root=$1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work"
+
+# stand_in NAME [LINE...]: a program NAME in PATH that notes its arguments in
+# NAME.log, and then does what the lines say.
+stand_in() {
+  local program=$work/bin/$1
+  mkdir -p "$work/bin"
+  {
+    printf '#!/usr/bin/env bash\nprintf "%%s\\n" "$*" >>"%s"\n' "$work/$1.log"
+    shift
+    printf '%s\n' "$@"
+  } >"$program"
+  chmod +x "$program"
+  PATH=$work/bin:$PATH
+}
+
+# A repository of the scripts alone in FOLDER.
+clone() {
+  mkdir -p "$1"
+  cp -R "$root/scripts" "$1/scripts"
+  printf '#!/bin/sh\n' >"$1/scripts/setup.sh"
+}
+
+# refused TEXT COMMAND...: the command fails and says TEXT.
+refused() {
+  local text=$1 said
+  shift
+  if said=$("$@" 2>&1); then
+    echo "not refused: $*" >&2
+    return 1
+  fi
+  [[ $said == *"$text"* ]] || {
+    printf 'expected "%s", found:\n%s\n' "$text" "$said" >&2
+    return 1
+  }
+}
+
+same() {
+  [[ $1 == "$2" ]] || {
+    printf 'expected "%s", found "%s"\n' "$2" "$1" >&2
+    return 1
+  }
+}
+
+certificates_are_not_overwritten() {
+  local name
+  for name in server.key node.pem client.key ca.pem foreign.key; do
+    mkdir certs
+    echo precious >"certs/$name"
+    refused "certs/$name" "$root/scripts/make-certs.sh" certs --bad
+    same "$(ls -A certs)" "$name"
+    same "$(<"certs/$name")" precious
+    rm -r certs
+  done
+}
+
+unfinished_certificates_leave_nothing() {
+  stand_in openssl '[[ $1 != x509 ]] || exit 1' ': >"${@: -1}"'
+  refused "" "$root/scripts/make-certs.sh" certs
+  same "$(ls -A certs)" ""
+}
+
+"$2"
