@@ -11,6 +11,8 @@ packages=(
   # compilers and tools; CMake's own choice of a generator wants make
   g++ cmake make ninja-build git clang-format-14 clang-tidy-14 python3 pkgconf
   doxygen
+  # packages of shared libraries: CPack finds what those need
+  file dpkg-dev
   # the fuzzer of messages: clang has it
   clang-14 libclang-rt-14-dev
   # the collective: CAF, and what it is tested and measured with
@@ -33,8 +35,9 @@ elif [[ $# -gt 0 ]]; then
   exit 2
 fi
 
+# A package of several architectures has the word once for each.
 installed() {
-  [[ $(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null) == installed ]]
+  [[ $(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null) == installed* ]]
 }
 
 missing=()

@@ -74,4 +74,11 @@ unfinished_certificates_leave_nothing() {
   same "$(ls -A certs)" ""
 }
 
+setup_knows_a_package_of_two_architectures() {
+  stand_in dpkg-query 'printf installedinstalled'
+  stand_in apt-get 'exit 1'
+  stand_in sudo 'exit 1'
+  "$root/scripts/setup.sh" | grep 'nothing to do'
+}
+
 "$2"
