@@ -8,16 +8,18 @@
 #
 # With sources: only over the files that contain them.
 set -euo pipefail
-. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+. "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/lib.sh"
 
 # Prints the files that are compiled; if there are arguments, those that contain
-# one of these sources.
+# one of these sources. Fails if no file contains one of them.
 compiled() {
   python3 - build/cpu/compile_commands.json "$root" "$@" <<'END'
-import json, re, sys
+import json, os.path, re, sys
 
 database, root, *sources = sys.argv[1:]
-wanted = {f"{root}/{source}" for source in sources}
+wanted = {os.path.normpath(os.path.join(root, x)) for x in sources}
+found = set()
+names = set()
 for entry in json.load(open(database)):
     if "/torch/" in entry["command"]:
         continue
@@ -27,14 +29,19 @@ for entry in json.load(open(database)):
         parts = re.findall(r'#include "(.*)"', open(name).read())
     ours = parts[0].startswith((f"{root}/kernels/", f"{root}/actors/"))
     if ours and (not wanted or wanted & set(parts)):
-        print(name)
+        found.update(parts)
+        names.add(name)
+if unknown := sorted(wanted - found):
+    sys.exit("lint: no file that is linted contains " + ", ".join(unknown))
+for name in sorted(names):
+    print(name)
 END
 }
 
 say "linting (clang-tidy 14)"
 cd "$root"
 cmake --preset cpu >/dev/null
-compiled "$@" | sort -u |
-  xargs -P "$(jobs_for_memory)" -n 1 clang-tidy-14 --quiet -p build/cpu \
+compiled "$@" |
+  xargs -r -d '\n' -P "$(jobs_for_memory)" -n 1 clang-tidy-14 --quiet -p build/cpu \
     --checks=-bugprone-suspicious-include \
     --extra-arg=-Wno-unknown-warning-option

@@ -74,6 +74,28 @@ unfinished_certificates_leave_nothing() {
   same "$(ls -A certs)" ""
 }
 
+lint_names_what_it_cannot_find() {
+  clone "a clone"
+  cd "a clone"
+  mkdir -p build/cpu
+  local here=$PWD
+  cat >build/cpu/compile_commands.json <<JSON
+[{"file": "$here/actors/spin.cpp", "command": "c++"},
+ {"file": "$here/kernels/sums.cpp", "command": "c++"},
+ {"file": "$here/actors/nn/copy.cpp", "command": "c++ -I/usr/include/torch/x"}]
+JSON
+  stand_in cmake
+  stand_in clang-tidy-14 '[[ -d ${@: -1} || ${@: -1} == *.cpp ]]'
+  linted() { sed 's/.* -p build.cpu //' "$work/clang-tidy-14.log" | sort; }
+  scripts/lint.sh
+  same "$(linted | grep -c "$here/.*\.cpp$")" 2
+  rm "$work/clang-tidy-14.log"
+  scripts/lint.sh ./actors/spin.cpp
+  same "$(linted | grep -c "$here/actors/spin.cpp$")" 1
+  refused "actors/none.cpp" scripts/lint.sh actors/none.cpp actors/spin.cpp
+  refused "actors/nn/copy.cpp" scripts/lint.sh actors/nn/copy.cpp
+}
+
 setup_knows_a_package_of_two_architectures() {
   stand_in dpkg-query 'printf installedinstalled'
   stand_in apt-get 'exit 1'
