@@ -6,11 +6,11 @@
 #
 #   scripts/package.sh -DSYNCNORM_ENABLE_TORCH=OFF -DBUILD_SHARED_LIBS=ON
 set -euo pipefail
-. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+. "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/lib.sh"
 
 say "building the packages"
 cd "$root"
-cmake -S . -B build/package -G Ninja -DCMAKE_BUILD_TYPE=Release \
+cmake --fresh -S . -B build/package -G Ninja -DCMAKE_BUILD_TYPE=Release \
   -DCMAKE_INSTALL_PREFIX=/usr -DSYNCNORM_ENABLE_CUDA=OFF \
   -DSYNCNORM_ENABLE_TESTS=OFF -DSYNCNORM_ENABLE_EXAMPLES=OFF "$@" >/dev/null
 cmake --build build/package -j "$(jobs_for_memory)" -- --quiet

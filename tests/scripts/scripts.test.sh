@@ -96,6 +96,15 @@ JSON
   refused "actors/nn/copy.cpp" scripts/lint.sh actors/nn/copy.cpp
 }
 
+package_forgets_earlier_options() {
+  clone clone
+  stand_in cmake
+  stand_in cpack
+  mkdir -p clone/build/package
+  clone/scripts/package.sh -DBUILD_SHARED_LIBS=ON
+  same "$(grep -c -- '--fresh.*-DBUILD_SHARED_LIBS=ON$' cmake.log)" 1
+}
+
 setup_knows_a_package_of_two_architectures() {
   stand_in dpkg-query 'printf installedinstalled'
   stand_in apt-get 'exit 1'
