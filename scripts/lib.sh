@@ -5,10 +5,25 @@
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
+# Prints how many cores this process may use; nproc alone obeys OpenMP's
+# variables.
+usable_cores() {
+  env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc
+}
+
+# Where a container says how many bytes of memory it may take.
+memory_limits=(/sys/fs/cgroup/memory.max
+  /sys/fs/cgroup/memory/memory.limit_in_bytes)
+
 jobs_for_memory() {
-  local cores available
-  cores=$(nproc)
-  available=$(awk '/^MemAvailable/ { print int($2 / 1572864) }' /proc/meminfo)
+  local cores available limit
+  cores=$(usable_cores)
+  available=$(awk '/^MemAvailable/ { print int($2 / 1024) }' /proc/meminfo)
+  while read -r limit; do
+    limit=$((limit >> 20))
+    ((available < limit)) || available=$limit
+  done < <(cat "${memory_limits[@]}" 2>/dev/null | grep -E '^[0-9]{1,18}$')
+  available=$((available / 1536))
   ((available >= 1)) || available=1
   echo $((cores < available ? cores : available))
 }

@@ -74,6 +74,20 @@ unfinished_certificates_leave_nothing() {
   same "$(ls -A certs)" ""
 }
 
+jobs_are_of_this_machine() (
+  . "$root/scripts/lib.sh"
+  unset OMP_NUM_THREADS OMP_THREAD_LIMIT
+  memory_limits=()
+  same "$(OMP_NUM_THREADS=1000 OMP_THREAD_LIMIT=1 usable_cores)" "$(nproc)"
+  usable_cores() { echo 1000; }
+  echo max >"$work/memory.max"
+  memory_limits=("$work/none" "$work/memory.max")
+  (($(jobs_for_memory) >= 1))
+  echo 1 >"$work/limit_in_bytes"
+  memory_limits+=("$work/limit_in_bytes")
+  same "$(jobs_for_memory)" 1
+)
+
 lint_names_what_it_cannot_find() {
   clone "a clone"
   cd "a clone"
