@@ -8,30 +8,43 @@
 #           all of them if none is named
 #   --help  prints this and stops
 set -euo pipefail
-. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+. "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/lib.sh"
 
-case ${1:-} in
---help | -h)
-  print_head
-  exit 0
-  ;;
--*)
-  echo "bench: unknown option '$1' (see --help)" >&2
-  exit 2
-  ;;
-esac
+all=(collective kernels layer network pipeline scaling trainer)
+names=("$@")
+targets=(bench)
+((${#names[@]} == 0)) || targets=("${names[@]/#/bench_}")
+for name in "${names[@]}"; do
+  case $name in
+  --help | -h)
+    print_head
+    exit 0
+    ;;
+  -*)
+    echo "bench: unknown option '$name' (see --help)" >&2
+    exit 2
+    ;;
+  esac
+  [[ " ${all[*]} " == *" $name "* ]] || {
+    echo "bench: unknown benchmark '$name'; there are: ${all[*]}" >&2
+    exit 2
+  }
+done
 
 "$root/scripts/setup.sh"
 say "building the benchmarks"
-build cpu
+build cpu "${targets[@]}"
 out=$root/build/bench
 mkdir -p "$out"
-names=("$@")
-if [[ ${#names[@]} -eq 0 ]]; then
-  for name in collective kernels layer network pipeline scaling trainer; do
-    [[ -x $root/build/cpu/bench/$name ]] && names+=("$name")
+if ((${#names[@]} == 0)); then
+  for name in "${all[@]}"; do
+    [[ ! -x $root/build/cpu/bench/$name ]] || names+=("$name")
   done
 fi
+((${#names[@]} > 0)) || {
+  echo "bench: no benchmark was built" >&2
+  exit 1
+}
 summaries=()
 for name in "${names[@]}"; do
   say "bench/$name"

@@ -126,4 +126,17 @@ setup_knows_a_package_of_two_architectures() {
   "$root/scripts/setup.sh" | grep 'nothing to do'
 }
 
+bench_checks_names_before_it_builds() {
+  clone clone
+  stand_in cmake
+  refused "unknown benchmark 'kernel'" clone/scripts/bench.sh layer kernel
+  refused "unknown option '--filter=x'" clone/scripts/bench.sh kernels --filter=x
+  [[ ! -e cmake.log ]]
+  # There is no program, for the stand-in builds none.
+  refused "bench/kernels" clone/scripts/bench.sh kernels
+  same "$(grep -c -- '--target bench_kernels --' cmake.log)" 1
+  refused "no benchmark" clone/scripts/bench.sh
+  same "$(grep -c -- '--target bench --' cmake.log)" 1
+}
+
 "$2"
