@@ -11,7 +11,7 @@
 # tests, that would make all of it take longer than SYNCNORM_TEST_MINUTES
 # (default 40; 0: no limit), if each stage takes what it takes on two cores.
 set -euo pipefail
-. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+. "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/lib.sh"
 
 cuda_tests='kernels.(errors$|cuda_(runtime|faults|large|streams|device_array|suite$|agreement$))'
 quick=no
@@ -27,6 +27,14 @@ case ${1:-} in
   exit 2
   ;;
 esac
+
+minutes_for_all=${SYNCNORM_TEST_MINUTES:-40}
+[[ $minutes_for_all =~ ^[0-9]{1,9}$ ]] || {
+  echo "test: SYNCNORM_TEST_MINUTES: expected a number of minutes, found" \
+    "\"$minutes_for_all\"" >&2
+  exit 2
+}
+minutes_for_all=$((10#$minutes_for_all))
 
 check_format() {
   say "formatting (clang-format 14)"
@@ -76,7 +84,7 @@ tests_minutes=9
 
 # stage NAME MINUTES COMMAND...: runs it, if there are so many minutes left.
 stage() {
-  local name=$1 minutes=$2 limit=${SYNCNORM_TEST_MINUTES:-40}
+  local name=$1 minutes=$2 limit=$minutes_for_all
   shift 2
   if ((limit > 0 && SECONDS > 60 * (limit - tests_minutes - minutes))); then
     left_out+=("$name")

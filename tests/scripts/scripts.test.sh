@@ -139,4 +139,18 @@ bench_checks_names_before_it_builds() {
   same "$(grep -c -- '--target bench --' cmake.log)" 1
 }
 
+minutes_of_tests_are_checked() {
+  clone clone
+  sed -i '/^check_format$/,$d' clone/scripts/test.sh
+  local minutes
+  for minutes in 40m abc -1; do
+    SYNCNORM_TEST_MINUTES=$minutes refused "found \"$minutes\"" \
+      clone/scripts/test.sh
+  done
+  echo 'stage some 0 echo done' >>clone/scripts/test.sh
+  for minutes in 0 010 098; do
+    same "$(SYNCNORM_TEST_MINUTES=$minutes clone/scripts/test.sh)" "done"
+  done
+}
+
 "$2"
