@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds, tests and measures the CUDA kernels on a machine with a GPU.
 set -euo pipefail
-. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+. "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/lib.sh"
 
 usage() {
   cat <<'TEXT'
@@ -19,7 +19,7 @@ steps print in full stands in the build folder.
                  unpacked below the build folder. Without: what is installed,
                  for the tests with the program openssl.
   --kernels      leaves out the actors, which take most of the time to build
-  --build DIR    build folder (default: build/gpu-check)
+  --build DIR    build folder (default: build/gpu-check of the clone)
   --results DIR  copies the logs, the benchmark's summary and, as result.txt,
                  the last lines to DIR, each as its step ends
   --no-gpu       for a machine without a GPU: builds the same, shows the GPU
@@ -50,7 +50,7 @@ step() {
 
 deps=
 results=
-build=build/gpu-check
+build=
 gpu=true
 actors=(-U SYNCNORM_ENABLE_ACTORS) # not what an earlier run has left there
 while (($# > 0)); do
@@ -79,9 +79,10 @@ if [[ -n $results ]]; then
   mkdir -p "$results"
   results=$(cd "$results" && pwd)
 fi
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
+[[ -n $build ]] || build=$root/build/gpu-check
 mkdir -p "$build"
 build=$(cd "$build" && pwd)
+cd "$root"
 for log in build configure ctest-gpu ctest bench memcheck racecheck component; do
   rm -f "$build/$log.log"
 done
@@ -94,6 +95,7 @@ if [[ -z $budget ]]; then
   if $gpu; then budget=480; else budget=0; fi
 fi
 [[ $budget =~ ^[0-9]+$ ]] || fail "SYNCNORM_GPU_CHECK_SECONDS is no number: $budget"
+budget=$((10#$budget))
 failed=()
 
 # Prints the seconds left for steps: the last five of all are for the result.
@@ -314,7 +316,7 @@ run_tests() {
   local what=$1 log=$build/$2.log seconds status=0
   seconds=$(seconds_for "$3")
   with_libraries "${start[@]}" limited "$seconds" "$ctest" \
-    --test-dir "$build" --output-on-failure --no-tests=error -j "$(nproc)" \
+    --test-dir "$build" --output-on-failure --no-tests=error -j "$(usable_cores)" \
     "${@:4}" > "$log" 2>&1 || status=$?
   grep -m5 -A4 'ERROR: ' "$log" | cut -c1-160 || true
   sed -n '/tests passed/p; /^The following tests/,$p' "$log" | head -30

@@ -11,8 +11,8 @@
 # Python's PyTorch, or the folder of include/ and lib/ that TORCH_ROOT names.
 # CUDACXX names another nvcc, PYTHON another Python.
 set -euo pipefail
-. "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
-. "$(dirname "${BASH_SOURCE[0]}")/processes.sh"
+. "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/lib.sh"
+. "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/processes.sh"
 
 processes=1
 arguments=()

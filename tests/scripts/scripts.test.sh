@@ -139,6 +139,14 @@ bench_checks_names_before_it_builds() {
   same "$(grep -c -- '--target bench --' cmake.log)" 1
 }
 
+gpu_check_builds_where_one_stands() {
+  clone clone
+  mkdir empty
+  refused "no .deb file" clone/scripts/gpu-check.sh --no-gpu --build here/below \
+    --deps empty
+  [[ -d here/below && ! -e clone/here ]]
+}
+
 minutes_of_tests_are_checked() {
   clone clone
   sed -i '/^check_format$/,$d' clone/scripts/test.sh
@@ -150,6 +158,14 @@ minutes_of_tests_are_checked() {
   echo 'stage some 0 echo done' >>clone/scripts/test.sh
   for minutes in 0 010 098; do
     same "$(SYNCNORM_TEST_MINUTES=$minutes clone/scripts/test.sh)" "done"
+  done
+}
+
+scripts_are_found_through_a_link() {
+  local script
+  for script in bench test gpu-check; do
+    ln -s "$root/scripts/$script.sh" "$script"
+    "./$script" --help | grep "scripts/$script.sh"
   done
 }
 
