@@ -59,8 +59,18 @@ if(BUILD_SHARED_LIBS)
   set(syncnorm_pc_and_behind "\nRequires.private:")
 endif()
 set(syncnorm_pc_dir "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
-file(RELATIVE_PATH syncnorm_pc_prefix "/${syncnorm_pc_dir}" "/")
-string(REGEX REPLACE "/$" "" syncnorm_pc_prefix "${syncnorm_pc_prefix}")
+# The prefix is where the file has been brought to, unless its folder is fixed.
+if(IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}")
+  set(syncnorm_pc_prefix "${CMAKE_INSTALL_PREFIX}")
+else()
+  file(RELATIVE_PATH syncnorm_pc_prefix "/${syncnorm_pc_dir}" "/")
+  string(REGEX REPLACE "/$" "" syncnorm_pc_prefix "${syncnorm_pc_prefix}")
+  string(PREPEND syncnorm_pc_prefix "\${pcfiledir}/")
+endif()
+foreach(dir IN ITEMS LIBDIR INCLUDEDIR)
+  set(syncnorm_pc_${dir} "\${prefix}")
+  cmake_path(APPEND syncnorm_pc_${dir} "${CMAKE_INSTALL_${dir}}")
+endforeach()
 
 # syncnorm_pkg_config(COMPONENT): installs syncnorm-COMPONENT.pc. Where the
 # libraries behind it lie, only generator expressions know.

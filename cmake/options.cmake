@@ -1,6 +1,9 @@
 # Options and what they default to: what is found decides, and tests, examples
 # and benchmarks belong to whoever builds syncnorm itself.
 
+# A project that this is a part of links what is found here, too.
+set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL ON)
+
 find_package(CAF QUIET COMPONENTS core io openssl)
 set(SYNCNORM_TORCH_ROOT
     ""
@@ -41,7 +44,9 @@ set(SYNCNORM_SANITIZE
     ""
     CACHE STRING "Value of -fsanitize= for everything built here, or empty")
 
-if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+if(PROJECT_IS_TOP_LEVEL
+   AND NOT CMAKE_BUILD_TYPE
+   AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE
       Release
       CACHE STRING "Build type" FORCE)

@@ -21,7 +21,8 @@ function(syncnorm_options target)
 endfunction()
 
 # syncnorm_library(NAME): the library syncnorm_NAME, known as syncnorm::NAME
-# here and after installation.
+# here and after installation. As a shared one it shows all of its symbols, also
+# to a project that hides its own.
 function(syncnorm_library name)
   add_library(syncnorm_${name})
   add_library(syncnorm::${name} ALIAS syncnorm_${name})
@@ -29,6 +30,9 @@ function(syncnorm_library name)
     syncnorm_${name}
     PROPERTIES EXPORT_NAME ${name}
                VERIFY_INTERFACE_HEADER_SETS ON
+               CXX_VISIBILITY_PRESET default
+               CUDA_VISIBILITY_PRESET default
+               VISIBILITY_INLINES_HIDDEN OFF
                VERSION ${PROJECT_VERSION}
                # As the package's version: before 1.0 a minor one breaks.
                SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
