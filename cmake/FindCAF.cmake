@@ -7,13 +7,25 @@
 # CAF_VERSION. A package of CAF's own wins over this search; set CAF_ROOT for
 # one that stands elsewhere.
 
+include(FindPackageHandleStandardArgs)
 find_package(CAF CONFIG QUIET)
 if(TARGET CAF::core)
   # CAF 1.x links OpenSSL::SSL and OpenSSL::Crypto but does not look for them.
   if(TARGET CAF::openssl OR TARGET CAF::net)
     find_package(OpenSSL QUIET)
   endif()
-  set(CAF_FOUND TRUE)
+  foreach(component IN LISTS CAF_FIND_COMPONENTS)
+    set(CAF_${component}_FOUND FALSE)
+    if(TARGET CAF::${component})
+      set(CAF_${component}_FOUND TRUE)
+    endif()
+  endforeach()
+  set(caf_target CAF::core)
+  find_package_handle_standard_args(
+    CAF
+    REQUIRED_VARS caf_target
+    VERSION_VAR CAF_VERSION
+    HANDLE_COMPONENTS)
   return()
 endif()
 
@@ -53,7 +65,6 @@ if(CAF_openssl_FOUND)
   endif()
 endif()
 
-include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(
   CAF
   REQUIRED_VARS CAF_INCLUDE_DIR CAF_core_LIBRARY
