@@ -1,6 +1,7 @@
 // The CPU kernels against memory itself, libtorch and oneDNN: one process, one
 // thread, all candidates in turn on the same memory.
 
+#include "bench/check_same.hpp"
 #include "bench/memory.hpp"
 #include "bench/peers.hpp"
 #include "bench/support.hpp"
@@ -10,7 +11,6 @@
 #include <malloc.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -34,9 +34,15 @@ constexpr shape_case all_shapes[] = {
     {256, 1024, 1, 1}, {16, 4, 224, 224}, {1, 728, 96, 144}};
 
 /// Memory is the limit of tensors that no cache holds. What a virtual machine
-/// reports as its last-level cache is all of the host's, so larger tensors
-/// than this count in any case.
+/// reports as its last-level cache is all of the host's, or nothing, so larger
+/// tensors than this count in any case, and no smaller ones where the cache is
+/// not known.
 constexpr std::int64_t beyond_caches = std::int64_t{20} << 20;
+
+bool exceeds_caches(std::int64_t bytes) {
+  auto cache = last_level_cache();
+  return bytes > (cache > 0 ? std::min(beyond_caches, cache) : beyond_caches);
+}
 
 class memory_block {
 public:
@@ -164,25 +170,6 @@ private:
   std::int64_t count_ = 0;
 };
 
-/// Throws unless two tensors agree within `tolerance`.
-void check_same(const char* what, const void* ours, const void* theirs,
-                const tensor_layout& layout, float tolerance) {
-  auto n = layout.shape.per_channel() * layout.shape.channels;
-  auto read = [&](const void* data, std::int64_t i) {
-    return layout.type == dtype::bfloat16
-               ? to_float(static_cast<const bfloat16*>(data)[i])
-               : static_cast<const float*>(data)[i];
-  };
-  for (std::int64_t i = 0; i < n; ++i) {
-    auto a = read(ours, i);
-    auto b = read(theirs, i);
-    if (!(std::abs(a - b) <= tolerance * (1 + std::abs(b))))
-      throw std::runtime_error{std::string{what} + " differs at "
-                               + std::to_string(i) + ": " + std::to_string(a)
-                               + " and " + std::to_string(b)};
-  }
-}
-
 /// One shape in one layout and dtype: everything that is timed on it.
 class comparison {
 public:
@@ -288,14 +275,15 @@ private:
     auto copy = std::min({of("memcpy"), of("copy"), of("copy streamed")});
     auto add = [&](const char* what, double goal, double ours, double limit) {
       auto name = name_ + " " + what;
-      auto judged = bytes_ > std::min(beyond_caches, last_level_cache());
-      out.add(judged ? at_least(goal, name, ours, limit, "ms", limit / ours)
-                     : reported(name, ours, limit, "ms", limit / ours));
+      out.add(exceeds_caches(bytes_)
+                  ? at_least(goal, name, ours, limit, "ms", limit / ours)
+                  : reported(name, ours, limit, "ms", limit / ours));
     };
     add("batch_moments / read", 0.85, of("batch_moments"), read);
     add("normalize / copy", 0.85, of("normalize"), copy);
-    // Reads dy and x; then reads both again and writes dx. Few candidates
-    // touch dy, so that less of it is in a cache than of x.
+    // Reads dy and x; then reads both again and writes dx: three reads and a
+    // copy. Few candidates touch dy, so that less of it is in a cache than of
+    // x.
     add("backward / its bytes", 0.8, of("backward"),
         1.5 * (read + of("read dy")) + copy);
   }
