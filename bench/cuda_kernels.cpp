@@ -256,7 +256,8 @@ int run(const options& given) {
       for (auto format :
            {memory_format::channels_first, memory_format::channels_last})
         run_shape(now, shape, type, format);
-  now.rows.finish();
+  if (!now.rows.empty() || now.wrong.empty())
+    now.rows.finish();
   for (const auto& text : now.wrong)
     fmt::print("WRONG: {}\n", text);
   return now.wrong.empty() ? 0 : 1;

@@ -3,12 +3,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <exception>
 #include <fstream>
 #include <random>
 #include <stdexcept>
+#include <system_error>
 #include <thread>
 
 namespace syncnorm::bench {
@@ -48,6 +50,16 @@ bool take(std::string_view argument, std::string_view prefix,
     return false;
   value = argument.substr(prefix.size());
   return true;
+}
+
+int count_of(const std::string& number) {
+  int result = 0;
+  const auto* end = number.data() + number.size();
+  auto [stop, problem] = std::from_chars(number.data(), end, result);
+  if (problem != std::errc{} || stop != end || result < 1)
+    throw std::invalid_argument{"--rounds: expected 1 or more, found \""
+                                + number + '"'};
+  return result;
 }
 
 void write(const std::string& path, const nlohmann::json& content) {
@@ -123,19 +135,33 @@ nlohmann::json machine() {
           {"compiler", __VERSION__}};
 }
 
-options parse_options(int argc, char** argv) {
+options parse_options(int argc, char** argv, int rounds) {
   options result;
+  result.rounds = rounds;
   for (int i = 1; i < argc; ++i) {
     std::string_view argument{argv[i]};
     std::string number;
     if (take(argument, "--rounds=", number))
-      result.rounds = std::max(std::stoi(number), 1);
+      result.rounds = count_of(number);
     else if (!take(argument, "--summary=", result.summary)
              && !take(argument, "--benchmark_out=", result.benchmark_out)
              && !take(argument, "--filter=", result.filter))
       throw std::invalid_argument{"unknown argument: " + std::string{argument}};
   }
   return result;
+}
+
+void require_part(const options& given,
+                  std::initializer_list<std::string_view> parts) {
+  if (given.filter.empty() || std::ranges::count(parts, given.filter) > 0)
+    return;
+  std::string text{"--filter: there is no part \"" + given.filter
+                   + "\"; there are:"};
+  for (auto part : parts)
+    text.append(" \"").append(part).append("\"");
+  if (parts.size() == 0)
+    text += " none";
+  throw std::invalid_argument{text};
 }
 
 int run_main(int argc, char** argv, int (*run)(int, char**)) {
@@ -183,6 +209,9 @@ void report::add(const row& one) {
 }
 
 int report::finish() const {
+  if (empty())
+    throw std::runtime_error{"there is nothing to report; --filter: \""
+                             + options_.filter + '"'};
   auto summary = nlohmann::json::array();
   int missed = 0;
   for (const auto& one : rows_) {

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -76,7 +77,8 @@ struct row {
 [[nodiscard]] std::int64_t last_level_cache();
 
 /// What the command line of every benchmark takes:
-/// `--summary=FILE --benchmark_out=FILE --filter=TEXT --rounds=N`.
+/// `--summary=FILE --benchmark_out=FILE --filter=TEXT --rounds=N`. TEXT is the
+/// name of a part, or a piece of what is timed; see each benchmark.
 struct options {
   std::string summary;
   std::string benchmark_out;
@@ -90,8 +92,13 @@ struct options {
   int rounds = 15;
 };
 
+/// @param rounds  where the command line says nothing.
 /// @throws std::invalid_argument for an argument that it does not know.
-[[nodiscard]] options parse_options(int argc, char** argv);
+[[nodiscard]] options parse_options(int argc, char** argv, int rounds = 15);
+
+/// @throws std::invalid_argument if there is a filter that is none of `parts`.
+void require_part(const options& given,
+                  std::initializer_list<std::string_view> parts);
 
 /// What `main` returns: what `run` does, or 1 after printing why it failed.
 int run_main(int argc, char** argv, int (*run)(int, char**));
@@ -107,8 +114,15 @@ public:
   /// A comparison, for the table and the summary.
   void add(const row& one);
 
+  /// Whether there is no comparison yet.
+  [[nodiscard]] bool empty() const noexcept {
+    return rows_.empty();
+  }
+
   /// Writes the files that were asked for. Returns the number of goals that
   /// were not met.
+  /// @throws std::runtime_error if there is no comparison: the filter fits
+  /// none.
   int finish() const;
 
 private:

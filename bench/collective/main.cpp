@@ -1,6 +1,11 @@
 // Cost of a round of the collective: ours, event-driven and blocking, against
 // the least that CAF can do and against the reference's design, interleaved in
-// one process. Each contestant's result is checked before it is timed.
+// one process. Each contestant's result is checked before it is timed, and
+// while it is.
+//
+// `--filter=TEXT` takes the rounds with TEXT in their names alone, as
+// C=256/R=4, `--filter=memory` the memory of idle slaves. Google Benchmark's
+// options are taken, too.
 
 #include "bench/collective/contestants.hpp"
 #include "bench/collective/message_types.hpp"
@@ -13,6 +18,7 @@
 #include <cstdlib>
 #include <functional>
 #include <map>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -47,33 +53,36 @@ void time_rounds(benchmark::State& state,
       state.SkipWithError("a participant got a wrong reply");
 }
 
-void add(const char* contestant, int participants, int channels,
-         std::function<contestant_ptr()> make) {
+void add(const options& given, const char* contestant, int participants,
+         int channels, std::function<contestant_ptr()> make) {
   auto name = name_of(contestant, participants, channels);
+  if (name.find(given.filter) == std::string::npos)
+    return;
   benchmark::RegisterBenchmark(name.c_str(), time_rounds, std::move(make),
                                participants)
       ->UseRealTime()
       ->Unit(benchmark::kMicrosecond)
       ->MinTime(0.05)
-      ->Repetitions(9);
+      ->Repetitions(given.rounds);
 }
 
 constexpr int channel_counts[] = {64, 256, 2048};
 constexpr int event_driven_counts[] = {2, 4, 8, 64, 1000};
 constexpr int thread_counts[] = {2, 4, 8};
 
-void add_all(caf::actor_system& system) {
+void add_all(caf::actor_system& system, const options& given) {
   for (auto c : channel_counts) {
     for (auto r : event_driven_counts) {
-      add("event-driven", r, c,
+      add(given, "event-driven", r, c,
           [&system, r, c] { return make_event_driven(system, r, c); });
-      add("raw-caf", r, c,
+      add(given, "raw-caf", r, c,
           [&system, r, c] { return make_raw_caf(system, r, c); });
     }
     for (auto r : thread_counts) {
-      add("blocking", r, c,
+      add(given, "blocking", r, c,
           [&system, r, c] { return make_blocking(system, r, c); });
-      add("queue-design", r, c, [r, c] { return make_queue_design(r, c); });
+      add(given, "queue-design", r, c,
+          [r, c] { return make_queue_design(r, c); });
     }
   }
 }
@@ -83,9 +92,16 @@ class collector : public benchmark::ConsoleReporter {
 public:
   void ReportRuns(const std::vector<Run>& runs) override {
     for (const auto& run : runs)
-      if (run.run_type == Run::RT_Iteration && !run.error_occurred)
+      if (run.error_occurred)
+        failed_ = run.run_name.function_name + ": " + run.error_message;
+      else if (run.run_type == Run::RT_Iteration)
         times_[run.run_name.function_name].push_back(run.GetAdjustedRealTime());
     ConsoleReporter::ReportRuns(runs);
+  }
+
+  /// The last one that failed, and why, if one has.
+  [[nodiscard]] const std::string& failed() const noexcept {
+    return failed_;
   }
 
   /// Median over the repetitions in microseconds a round; 0 if it was left out.
@@ -100,6 +116,7 @@ public:
 
 private:
   std::map<std::string, std::vector<double>> times_;
+  std::string failed_;
 };
 
 class comparison {
@@ -146,9 +163,7 @@ void report_memory(caf::actor_system& system, report& to) {
              limit, "bytes", bytes / limit, "<= 1", bytes <= limit});
 }
 
-} // namespace
-
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
   // Google Benchmark takes its own arguments out of the command line first.
   std::vector<char*> arguments(argv, argv + argc);
   auto interleave = std::string{"--benchmark_enable_random_interleaving=true"};
@@ -158,11 +173,23 @@ int main(int argc, char** argv) {
   detail::init_types<caf::id_block::syncnorm, caf::id_block::syncnorm_bench>();
   config cfg;
   caf::actor_system system{cfg};
-  report summary{"collective", parse_options(count, arguments.data())};
-  report_memory(system, summary);
-  add_all(system);
+  auto given = parse_options(count, arguments.data(), 9);
+  report summary{"collective", given};
+  if (given.wants("memory"))
+    report_memory(system, summary);
+  add_all(system, given);
   collector results;
-  benchmark::RunSpecifiedBenchmarks(&results);
+  if (given.filter != "memory")
+    benchmark::RunSpecifiedBenchmarks(&results);
+  if (!results.failed().empty())
+    throw std::runtime_error{"bench/collective: " + results.failed()};
   compare(results, summary);
   summary.finish();
+  return 0;
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  return run_main(argc, argv, run);
 }

@@ -182,6 +182,7 @@ int run(int argc, char** argv) {
   detail::init_types<caf::id_block::syncnorm,
                      caf::id_block::syncnorm_bench_network>();
   auto given = parse_options(argc, argv);
+  require_part(given, {"rounds", "layers", "bulk", "tls", "trainer"});
   std::optional<train::certificates> files;
   std::optional<tls_options> tls;
   if (given.wants("tls"))
@@ -194,7 +195,10 @@ int run(int argc, char** argv) {
   network_config config;
   caf::actor_system system{config};
   auto peers = others.connect(system);
-  report out{"The network: several processes on 127.0.0.1", given};
+  report out{fmt::format("The network: several processes on 127.0.0.1; the "
+                         "trainer: medians of {} rounds",
+                         trainer_rounds(given)),
+             given};
   if (given.wants("rounds"))
     compare_rounds(system, peers, given, out);
   if (given.wants("layers"))

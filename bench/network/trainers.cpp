@@ -127,7 +127,7 @@ private:
 void compare_trainers(const options& given, report& out, std::int64_t batch) {
   std::vector<double> ones;
   std::vector<double> twos;
-  for (int i = 0; i < std::clamp(given.rounds, 1, 5); ++i) {
+  for (int i = 0; i < trainer_rounds(given); ++i) {
     trainer_run one{batch};
     trainer_run two{batch};
     ones.push_back(one.in_one_process());

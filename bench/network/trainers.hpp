@@ -2,11 +2,20 @@
 
 #include "bench/support.hpp"
 
+#include <algorithm>
+
 namespace syncnorm::bench {
+
+/// How often each takes its turn: a run takes seconds.
+inline int trainer_rounds(const options& given) {
+  return std::min(given.rounds, 5);
+}
 
 /// Trains with four replicas, in one process and in two, and adds how many
 /// samples a second they do. Does nothing where there is no trainer.
-/// @throws std::runtime_error if they do not train the same model, bit for bit.
+/// @throws std::runtime_error if a run of each does not train the same model,
+/// bit
+///         for bit.
 void compare_trainers(const options& given, report& out);
 
 } // namespace syncnorm::bench

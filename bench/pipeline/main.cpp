@@ -233,6 +233,7 @@ void compare_actor_path(const crew& by, caf::actor_system& system,
 int run(int argc, char** argv) {
   detail::init_types<caf::id_block::syncnorm, caf::id_block::syncnorm_bench>();
   auto given = parse_options(argc, argv);
+  require_part(given, {"64 KiB", "256 KiB", "1024 KiB", "4096 KiB", "way"});
   crews all;
   for (auto r : slave_counts)
     all.push_back({r});

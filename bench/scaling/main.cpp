@@ -3,7 +3,8 @@
 // tree of relays. Every participant checks every reply.
 //
 // With --figures=DIR before other arguments, writes DIR/rounds.csv and
-// DIR/rounds.svg.
+// DIR/rounds.svg. Else `--filter=memory`, `rounds` or `network` takes that part
+// alone.
 
 #include "bench/collective/contestants.hpp"
 #include "bench/collective/message_types.hpp"
@@ -66,7 +67,7 @@ void measure(caf::actor_system& system, const options& given, figures& result,
     };
     auto taken = time_in_turn(
         {{"flat", [&] { run(flat); }}, {"tree", [&] { run(tree); }}},
-        std::min(given.rounds, 7));
+        given.rounds);
     result.flat.push_back(taken[0].median * 1e6 / times);
     result.tree.push_back(taken[1].median * 1e6 / times);
     out.add(reported(fmt::format("round of {} replicas: tree / flat", n),
@@ -170,14 +171,20 @@ int run(int argc, char** argv) {
     ++argv;
     --argc;
   }
-  auto given = parse_options(argc, argv);
+  auto given = parse_options(argc, argv, 7);
+  require_part(given, {"memory", "rounds", "network"});
+  if (!folder.empty() && !given.filter.empty())
+    throw std::invalid_argument{"--figures: they need all parts"};
   config settings;
   caf::actor_system system{settings};
   report out{"Replicas of a round of 2 * 256 float32", given};
   figures result;
-  measure_memory(system, out);
-  measure(system, given, result, out);
-  simulate(result, out);
+  if (given.wants("memory"))
+    measure_memory(system, out);
+  if (given.wants("rounds"))
+    measure(system, given, result, out);
+  if (given.wants("network"))
+    simulate(result, out);
   if (!folder.empty()) {
     write_table(result, folder + "/rounds.csv");
     draw(result, folder + "/rounds.svg");
