@@ -6,7 +6,12 @@
 // itself, nothing that synchronizes takes less, so that what it takes beyond
 // the unsynchronized copies is the machine's, and what the layer takes beyond
 // it is the library's.
+//
+// Before anything is timed, what the synchronized copies make is compared with
+// libtorch's on the joined batch, what the others make with libtorch's on each
+// copy's own. `--filter` has no parts to choose from.
 
+#include "bench/check_same.hpp"
 #include "bench/collective/threads.hpp"
 #include "bench/layer/peer.hpp"
 #include "bench/support.hpp"
@@ -25,6 +30,8 @@
 #include <memory>
 #include <random>
 #include <stdexcept>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -45,17 +52,20 @@ struct bench_config : caf::actor_system_config {
   }
 };
 
+constexpr std::int64_t samples_per_copy = 8;
+
 /// The tensors of one copy; all contestants work on the same ones.
 struct tensors {
   std::vector<float> x, y, dy, dx;
   std::vector<float> weight = std::vector<float>(channel_count, 1);
   std::vector<float> bias = std::vector<float>(channel_count, 0);
-  tensor_layout layout = make_layout(
-      dtype::float32, std::array<std::int64_t, 4>{8, channel_count, 56, 56});
+  tensor_layout layout;
 
-  explicit tensors(unsigned seed) {
-    auto size =
-        static_cast<std::size_t>(layout.shape.samples * layout.sample_stride);
+  explicit tensors(unsigned seed, std::int64_t samples = samples_per_copy)
+      : layout{make_layout(
+          dtype::float32,
+          std::array<std::int64_t, 4>{samples, channel_count, 56, 56})} {
+    auto size = static_cast<std::size_t>(samples * layout.sample_stride);
     std::minstd_rand engine{seed};
     std::uniform_real_distribution<float> values{-1, 3};
     for (auto* array : {&x, &y, &dy, &dx}) {
@@ -184,15 +194,55 @@ worker_threads::work run_peers(std::vector<std::unique_ptr<peer>>& peers,
   };
 }
 
-/// Where the time of the synchronized copies went: the slowest copy is the one
-/// that waits least.
-void report_waiting(report& out, const layers& copies, double step_ms,
-                    int runs) {
-  std::vector<double> waits;
+/// Throws unless y and dx of all copies are those that `expected` of a copy
+/// points to.
+template <class Expected>
+void check(const char* who, const all_tensors& data, Expected expected) {
+  constexpr float tolerance = 5e-4F;
+  for (std::size_t r = 0; r < data.size(); ++r) {
+    auto name = fmt::format("bench/layer: {}, copy {}: ", who, r);
+    auto [y, dx] = expected(r);
+    check_same(name + "y", data[r].y.data(), y, data[r].layout, tolerance);
+    check_same(name + "dx", data[r].dx.data(), dx, data[r].layout, tolerance);
+  }
+}
+
+/// What the synchronized copies have made is what libtorch makes of the joined
+/// batch.
+void check_joined(const all_tensors& data) {
+  tensors joined{0, samples_per_copy * std::int64_t{copy_count}};
+  auto size = data[0].x.size();
+  for (std::size_t r = 0; r < copy_count; ++r) {
+    std::ranges::copy(data[r].x, joined.x.data() + r * size);
+    std::ranges::copy(data[r].dy, joined.dy.data() + r * size);
+  }
+  auto whole = make_plain_peer(joined.memory());
+  whole->forward();
+  whole->backward();
+  check("synchronized", data, [&](std::size_t r) {
+    return std::pair{static_cast<const float*>(whole->output()) + r * size,
+                     static_cast<const float*>(whole->input_gradient())
+                         + r * size};
+  });
+}
+
+/// How long each copy has waited so far, in milliseconds.
+std::vector<double> wait_times(const layers& copies) {
+  std::vector<double> result;
   for (const auto& copy : copies)
-    waits.push_back(
-        std::chrono::duration<double, std::milli>(copy->waited()).count()
-        / (runs * passes_per_run));
+    result.push_back(
+        std::chrono::duration<double, std::milli>(copy->waited()).count());
+  return result;
+}
+
+/// Where the time of the synchronized copies went since they had waited for
+/// `before`: the slowest copy is the one that waits least.
+void report_waiting(report& out, const layers& copies,
+                    const std::vector<double>& before, double step_ms,
+                    int runs) {
+  auto waits = wait_times(copies);
+  for (std::size_t r = 0; r < waits.size(); ++r)
+    waits[r] = (waits[r] - before[r]) / (runs * passes_per_run);
   auto slowest = std::ranges::min_element(waits) - waits.begin();
   for (std::size_t r = 0; r < waits.size(); ++r)
     out.add(reported(
@@ -204,6 +254,7 @@ void report_waiting(report& out, const layers& copies, double step_ms,
 int run(int argc, char** argv) {
   detail::init_types<caf::id_block::syncnorm>();
   auto given = parse_options(argc, argv);
+  require_part(given, {});
   given.rounds *= runs_per_round;
   bench_config config;
   caf::actor_system system{config};
@@ -229,6 +280,21 @@ int run(int argc, char** argv) {
     candidates.push_back({"libtorch", [&] { libtorch.run(); }});
   if (side_by_side)
     candidates.push_back({"bare barriers", [&] { at_barriers.run(); }});
+  if (has_libtorch()) {
+    libtorch.run();
+    auto own = [&](std::size_t r) {
+      return std::pair{peers[r]->output(), peers[r]->input_gradient()};
+    };
+    unsynchronized.run();
+    check("unsynchronized", data, own);
+    if (side_by_side) {
+      at_barriers.run();
+      check("bare barriers", data, own);
+    }
+    ours.run();
+    check_joined(data);
+  }
+  auto waited = wait_times(synchronized);
   auto times = time_in_turn(candidates, given.rounds);
 
   report out{"A layer of four copies, (8, 64, 56, 56) float32 each, forward + "
@@ -259,7 +325,7 @@ int run(int argc, char** argv) {
                      to_ms(times[2].median), "ms",
                      median_ratio(times[2], times[0])));
   // Each candidate has run once more, to warm up.
-  report_waiting(out, synchronized, ms, given.rounds + 1);
+  report_waiting(out, synchronized, waited, ms, given.rounds + 1);
   out.finish();
   return 0;
 }

@@ -1,22 +1,26 @@
 // Samples per second of the trainer's replicas against a plain libtorch loop of
 // the same model on one thread, and where a step's time goes. 64 samples a
-// replica, the bundled digits; all candidates in one process, in turn.
+// replica, the bundled digits; all candidates in one process, in turn. Before
+// they are timed, the loss of the first step is compared with plain libtorch's:
+// with synchronized norm on the whole batch, with local norm on each part.
+// `--filter` has no parts to choose from.
 
 #include "bench/support.hpp"
 #include "bench/trainer/plain.hpp"
 
 #include "trainer/input/dataset.hpp"
 #include "trainer/plan/devices.hpp"
+#include "trainer/plan/epoch_order.hpp"
 #include "trainer/run/replica.hpp"
 #include "trainer/run/replica_group.hpp"
 #include "trainer/run/this_machine.hpp"
 
 #include <fmt/format.h>
 
-#include <cstdio>
-#include <exception>
+#include <cmath>
 #include <memory>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -53,19 +57,28 @@ public:
   }
 
   void run() {
-    for (int i = 0; i < steps_per_run; ++i) {
-      if (position_ + batch_ > samples_)
-        position_ = 0;
-      // A rate of zero keeps the arithmetic the same for as long as it runs.
-      group_->begin_step({0, ++step_, position_, position_ + batch_, 0.0});
-      auto reports = group_->end_step();
-      position_ += batch_;
-      for (const auto& report : reports) {
+    for (int i = 0; i < steps_per_run; ++i)
+      for (const auto& report : step()) {
         seconds_ += report.seconds;
         averaging_ += report.averaging;
         waiting_ += report.waiting;
       }
-    }
+  }
+
+  /// Throws unless the loss of the first step is that of plain libtorch, which
+  /// takes so many samples at a time.
+  void check(const dataset_ptr& data, std::size_t at_a_time) {
+    epoch_order order{samples_, settings{}.seed, 0};
+    double theirs = 0;
+    for (std::size_t begin = 0; begin < batch_; begin += at_a_time)
+      theirs += bench::plain_loss(data, order.range(begin, begin + at_a_time))
+                * static_cast<double>(at_a_time) / static_cast<double>(batch_);
+    auto ours = step().front().loss;
+    if (!(std::abs(ours - theirs) <= 1e-4 * theirs))
+      throw std::runtime_error{
+          fmt::format("bench/trainer: {} samples, {} at a time: the loss is "
+                      "{}, libtorch's {}",
+                      batch_, at_a_time, ours, theirs)};
   }
 
   [[nodiscard]] double averaging_share() const noexcept {
@@ -77,6 +90,15 @@ public:
   }
 
 private:
+  std::vector<step_report> step() {
+    if (position_ + batch_ > samples_)
+      position_ = 0;
+    // A rate of zero keeps the arithmetic the same for as long as it runs.
+    group_->begin_step({0, ++step_, position_, position_ + batch_, 0.0});
+    position_ += batch_;
+    return group_->end_step();
+  }
+
   std::size_t samples_;
   std::size_t batch_;
   std::unique_ptr<replica_group> group_;
@@ -99,7 +121,10 @@ struct rivals {
       : replicas{n},
         sync{system, norm_kind::sync, n, data},
         local{system, norm_kind::local, n, data},
-        apart{data, n} {}
+        apart{data, n} {
+    sync.check(data, n * samples_per_replica);
+    local.check(data, samples_per_replica);
+  }
 
   [[nodiscard]] std::vector<bench::candidate> candidates() {
     auto name = [this](const char* what) {
@@ -189,6 +214,7 @@ int run(int argc, char** argv) {
   using namespace bench;
   detail::init_types<caf::id_block::syncnorm, caf::id_block::syncnorm_train>();
   auto options = parse_options(argc, argv);
+  require_part(options, {});
   bench_config configuration;
   caf::actor_system system{configuration};
   auto data = load_dataset(SYNCNORM_DIGITS);
@@ -215,10 +241,5 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   keep_freed_memory();
-  try {
-    return run(argc, argv);
-  } catch (const std::exception& x) {
-    fmt::print(stderr, "{}\n", x.what());
-    return 1;
-  }
+  return bench::run_main(argc, argv, run);
 }

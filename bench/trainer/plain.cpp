@@ -2,12 +2,15 @@
 
 #include "trainer/input/batch.hpp"
 #include "trainer/model/network.hpp"
+#include "trainer/plan/settings.hpp"
 
 #include <ATen/Parallel.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/optim/sgd.h>
 
 #include <barrier>
+#include <cstdint>
+#include <numeric>
 #include <span>
 #include <thread>
 #include <utility>
@@ -17,6 +20,39 @@ namespace syncnorm::bench {
 
 using namespace train;
 
+namespace {
+
+/// The cnn with the weights that follow from the trainer's seed.
+network_ptr make_model(const dataset& data) {
+  auto model =
+      make_network(model_kind::cnn, norm_kind::local, data.training.shape);
+  initialize(*model, settings{}.seed);
+  return model;
+}
+
+/// The mean loss on those training images, moved as in epoch 0.
+torch::Tensor loss_of(network& model, const dataset& data,
+                      std::span<const std::uint32_t> samples) {
+  const settings usual;
+  const auto& part = data.training;
+  auto n = static_cast<std::int64_t>(samples.size());
+  auto images = torch::empty({n, static_cast<std::int64_t>(part.shape.channels),
+                              static_cast<std::int64_t>(part.shape.height),
+                              static_cast<std::int64_t>(part.shape.width)});
+  auto labels = torch::empty({n}, torch::kInt64);
+  auto size = part.shape.size();
+  std::span pixels{images.data_ptr<float>(), samples.size() * size};
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    normalize_image(data, part, samples[i],
+                    shift_of(usual.shift, usual.seed, 0, samples[i]),
+                    pixels.subspan(i * size, size));
+    labels.data_ptr<std::int64_t>()[i] = part.labels[samples[i]];
+  }
+  return torch::nn::functional::cross_entropy(model.forward(images), labels);
+}
+
+} // namespace
+
 struct plain_loop::implementation {
   dataset_ptr data;
   network_ptr model;
@@ -25,8 +61,7 @@ struct plain_loop::implementation {
 
   explicit implementation(dataset_ptr shared)
       : data{std::move(shared)},
-        model{make_network(model_kind::cnn, norm_kind::local,
-                           data->training.shape)},
+        model{make_model(*data)},
         optimizer{model->parameters(),
                   torch::optim::SGDOptions(0.01).momentum(0.9)} {}
 };
@@ -42,26 +77,20 @@ void plain_loop::step(std::size_t batch) {
   const auto& part = self.data->training;
   if (self.position + batch > part.size())
     self.position = 0;
-  auto n = static_cast<std::int64_t>(batch);
-  auto images = torch::empty({n, static_cast<std::int64_t>(part.shape.channels),
-                              static_cast<std::int64_t>(part.shape.height),
-                              static_cast<std::int64_t>(part.shape.width)});
-  auto labels = torch::empty({n}, torch::kInt64);
-  std::span pixels{images.data_ptr<float>(), batch * part.shape.size()};
-  for (std::size_t i = 0; i < batch; ++i) {
-    auto sample = self.position + i;
-    normalize_image(*self.data, part, sample,
-                    shift_of(1, 1, 0, static_cast<std::uint32_t>(sample)),
-                    pixels.subspan(i * part.shape.size(), part.shape.size()));
-    labels.data_ptr<std::int64_t>()[i] = part.labels[sample];
-  }
+  std::vector<std::uint32_t> samples(batch);
+  std::iota(samples.begin(), samples.end(),
+            static_cast<std::uint32_t>(self.position));
   self.position += batch;
   self.optimizer.zero_grad();
-  auto loss =
-      torch::nn::functional::cross_entropy(self.model->forward(images), labels);
+  auto loss = loss_of(*self.model, *self.data, samples);
   loss.backward();
   self.optimizer.step();
   (void) loss.item<float>();
+}
+
+double plain_loss(const dataset_ptr& data,
+                  std::span<const std::uint32_t> samples) {
+  return loss_of(*make_model(*data), *data, samples).item<double>();
 }
 
 // libtorch and oneDNN keep what they have prepared for a thread, so that every

@@ -3,7 +3,9 @@
 #include "trainer/input/dataset.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <span>
 
 namespace syncnorm::bench {
 
@@ -21,6 +23,11 @@ private:
   struct implementation;
   std::unique_ptr<implementation> self_;
 };
+
+/// The mean loss of a plain libtorch program on those training images, with the
+/// weights that the trainer's replicas begin with.
+double plain_loss(const train::dataset_ptr& data,
+                  std::span<const std::uint32_t> samples);
 
 /// Several plain loops side by side, a thread each, that know nothing of each
 /// other: what the machine itself allows.
