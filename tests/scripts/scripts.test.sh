@@ -89,6 +89,7 @@ jobs_are_of_this_machine() (
 )
 
 lint_names_what_it_cannot_find() {
+  command -v python3 >/dev/null || exit 77
   clone "a clone"
   cd "a clone"
   mkdir -p build/cpu
