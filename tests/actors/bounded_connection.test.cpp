@@ -392,12 +392,6 @@ struct beating_node {
   caf::actor_system system{cfg};
 };
 
-/// How many files and sockets this process has open.
-std::ptrdiff_t open_descriptors() {
-  return std::distance(std::filesystem::directory_iterator{"/proc/self/fd"},
-                       std::filesystem::directory_iterator{});
-}
-
 /// A port of this machine at which nobody takes what comes.
 class deaf_listener {
 public:
@@ -460,6 +454,16 @@ TEST_CASE("heartbeats of this node do not shorten the patience with a silent "
 
 // As above.
 #ifndef SYNCNORM_REPORTS_LEAKS
+namespace {
+
+/// How many files and sockets this process has open.
+std::ptrdiff_t open_descriptors() {
+  return std::distance(std::filesystem::directory_iterator{"/proc/self/fd"},
+                       std::filesystem::directory_iterator{});
+}
+
+} // namespace
+
 TEST_CASE("a heartbeat of this node in the middle of a handshake ends no "
           "connecting, and leaves no connection behind") {
   // What a process opens once.

@@ -176,10 +176,11 @@ TEST_CASE_FIXTURE(system_fixture,
   REQUIRE_FALSE(wrong);
   CHECK(describe(wrong.error())
         == text + "\"bn2\" is a master of another type");
-  CHECK_THROWS_AS(
-      spawn_master_directory(system, {{"bn1", master}, {"bn1", master}}),
-      error);
-  CHECK_THROWS_AS(spawn_master_directory(system, {{"", master}}), error);
+  CHECK_THROWS_AS(std::ignore = spawn_master_directory(
+                      system, {{"bn1", master}, {"bn1", master}}),
+                  error);
+  CHECK_THROWS_AS(std::ignore = spawn_master_directory(system, {{"", master}}),
+                  error);
   caf::anon_send_exit(directory, caf::exit_reason::user_shutdown);
   caf::anon_send_exit(master, caf::exit_reason::user_shutdown);
   caf::anon_send_exit(other_type, caf::exit_reason::user_shutdown);
