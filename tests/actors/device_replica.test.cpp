@@ -47,22 +47,24 @@ struct device_fixture {
     return {options.stream, values};
   }
 
-  using look = std::function<void()>;
+  using look = std::function<void(int)>;
+  static constexpr int places = 5;
 
-  /// A pass forward and back, another forward, and `between` all halves.
-  void run(const look& between) {
+  /// A pass forward and back, and another forward, with `look(i)` at the i-th
+  /// place between and behind halves.
+  void run(const look& at_place) {
     auto message = replica.begin_forward(x.view(), y.view());
-    between();
+    at_place(0);
     auto tape = replica.end_forward(merge_round(std::move(message)), x.view(),
                                     y.view());
-    between();
+    at_place(1);
     message = replica.begin_backward(dy.view(), x.view(), tape, y.view());
-    between();
+    at_place(2);
     replica.end_backward(merge_round(std::move(message)), dy.view(), x.view(),
                          tape, y.view());
-    between();
+    at_place(3);
     message = replica.measure(dy.view());
-    between();
+    at_place(4);
     replica.add_update(message);
     std::ignore = replica.accept(merge_round(std::move(message)));
   }
@@ -80,24 +82,37 @@ struct device_fixture {
 TEST_CASE("who looks at the state of a replica on a device between the halves "
           "of its passes changes nothing") {
   device_fixture plain;
-  plain.run([] {});
-  device_fixture watched;
-  watched.run([&] { std::ignore = watched.state(); });
-  CHECK(watched.state() == plain.state());
+  plain.run([](int) {});
+  for (int place = 0; place < device_fixture::places; ++place) {
+    CAPTURE(place);
+    device_fixture watched;
+    watched.run([&](int here) {
+      if (here == place)
+        std::ignore = watched.state();
+    });
+    CHECK(watched.state() == plain.state());
+  }
 }
 
 TEST_CASE("what is written to the state of a replica on a device between the "
           "halves of its passes counts") {
-  device_fixture plain;
-  for (auto* name : {"weight", "bias"})
-    write(plain.replica.state(), name, {2, 3, 4});
-  plain.run([] {});
-  device_fixture written;
-  written.run([&] {
-    for (auto* name : {"weight", "bias"})
-      write(written.replica.state(), name, {2, 3, 4});
-  });
-  CHECK(written.state() == plain.state());
+  auto state_with = [](const char* name, int place) {
+    device_fixture written;
+    auto at_place = [&](int here) {
+      if (here == place)
+        write(written.replica.state(), name, {2, 3, 4});
+    };
+    at_place(-1);
+    written.run(at_place);
+    return written.state();
+  };
+  auto whole = state_with("weight", -1);
+  for (int place = 0; place < device_fixture::places; ++place) {
+    CAPTURE(place);
+    CHECK(state_with("weight", place) == whole);
+  }
+  // The second pass learns from there on.
+  CHECK(state_with("running_mean", 4) == state_with("running_mean", 3));
 }
 
 TEST_CASE_FIXTURE(device_fixture, "a copy of a replica on a device has a "
