@@ -154,14 +154,15 @@ bool has_lost_group(const std::string& text) {
     return false;
   for (auto at = text.find(name); at != std::string::npos;
        at = text.find(name, at + 1)) {
-    auto before = text.substr(0, at);
     auto next = text.find_first_not_of(blank, at + name.size());
-    // Not at the end of a word, nor in a string, a comment or another group.
-    if ((before.empty()
-         || std::string_view{" \t\n}"}.find(before.back())
-                != std::string_view::npos)
-        && next != std::string::npos && text[next] == '{' && parse_text(before)
-        && missing_end(before).empty())
+    auto is_word = at == 0
+                   || std::string_view{" \t\n}"}.find(text[at - 1])
+                          != std::string_view::npos;
+    if (!is_word || next == std::string::npos || text[next] != '{')
+      continue;
+    // Not in a string, a comment or another group.
+    auto before = text.substr(0, at);
+    if (parse_text(before) && missing_end(before).empty())
       return true;
   }
   return false;
