@@ -131,6 +131,11 @@ void device_scope::check_stream() const {
   if (stream_ == nullptr || stream_ == cudaStreamLegacy
       || stream_ == cudaStreamPerThread)
     return;
+  // What a graph captures cannot be asked whose it is; its launches fail.
+  auto capture = cudaStreamCaptureStatusNone;
+  check(cudaStreamIsCapturing(stream_, &capture), "cudaStreamIsCapturing");
+  if (capture != cudaStreamCaptureStatusNone)
+    return;
   int index = -1;
   auto status = cudaStreamGetDevice(stream_, &index);
   if (status == cudaErrorCallRequiresNewerDriver) {

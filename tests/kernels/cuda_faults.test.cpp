@@ -56,6 +56,14 @@ const char* CUDARTAPI cudaGetErrorString(cudaError_t) {
 cudaError_t CUDARTAPI cudaStreamGetDevice(cudaStream_t, int* index) {
   return give(1, index);
 }
+
+cudaStreamCaptureStatus capturing = cudaStreamCaptureStatusNone;
+
+cudaError_t CUDARTAPI cudaStreamIsCapturing(cudaStream_t,
+                                            cudaStreamCaptureStatus* status) {
+  *status = capturing;
+  return answer;
+}
 #endif
 
 #if CUDART_VERSION >= 12050
@@ -135,6 +143,16 @@ TEST_CASE("a stream of another device is refused") {
                {{device_type::cuda, 0}, &any, nullptr});
   CHECK_NOTHROW(
       cuda::device_scope({{device_type::cuda, 1}, &any, nullptr}, "normalize"));
+}
+
+TEST_CASE("a stream that a graph captures is not asked for its device, which "
+          "CUDA refuses") {
+  answer = cudaSuccess;
+  capturing = cudaStreamCaptureStatusActive;
+  int any = 0;
+  CHECK_NOTHROW(
+      cuda::device_scope({{device_type::cuda, 0}, &any, nullptr}, "normalize"));
+  capturing = cudaStreamCaptureStatusNone;
 }
 #endif
 
