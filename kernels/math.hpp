@@ -9,6 +9,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <limits>
 
 #ifdef __CUDACC__
 #define SYNCNORM_HOST_DEVICE __host__ __device__
@@ -51,9 +52,9 @@ struct merge_weights {
 };
 
 /// @param n_a, n_b counts >= 0, not both 0.
-template <class Real>
-SYNCNORM_HOST_DEVICE constexpr merge_weights<Real>
-weights_of_merge(std::int64_t n_a, std::int64_t n_b) {
+template <class Real, class Count>
+SYNCNORM_HOST_DEVICE constexpr merge_weights<Real> weights_of_merge(Count n_a,
+                                                                    Count n_b) {
   auto share = Real(n_b) / Real(n_a + n_b);
   return {share, Real(n_a) * share};
 }
@@ -65,6 +66,25 @@ merged(mean_m2<Real> a, mean_m2<Real> b, merge_weights<Real> weights) {
   auto delta = b.mean - a.mean;
   return {a.mean + delta * weights.mean,
           a.m2 + b.m2 + delta * delta * weights.m2};
+}
+
+template <class Real>
+inline constexpr Real largest = std::numeric_limits<Real>::max();
+
+/// The moments of a and of some values x more, from sum(x - a.mean) and
+/// sum((x - a.mean)^2).
+///
+/// Numerics: with k values more than the n of a, the product that is subtracted
+/// is at most k / (n + k) of the squares: no more than one digit in two is lost
+/// where k is at most n.
+/// @param share  1 / (the count of the union)
+template <class Real>
+SYNCNORM_HOST_DEVICE constexpr mean_m2<Real>
+extended(mean_m2<Real> a, Real sum, Real squares, Real share) {
+  auto shift = sum * share;
+  // Of squares that are too large, infinity is left, not a NaN.
+  auto finite = squares <= largest<Real>;
+  return {a.mean + shift, a.m2 + (finite ? squares - sum * shift : squares)};
 }
 
 /// One node of the tree of `merge_moments`: calculated in float64, rounded to

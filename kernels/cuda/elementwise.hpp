@@ -4,47 +4,29 @@
 // and the loop of one thread.
 
 #include "kernels/backend.hpp"
-#include "kernels/cuda/divisor.hpp"
+#include "kernels/cuda/alignment.hpp"
+#include "kernels/cuda/gapped.hpp"
 #include "kernels/cuda/pack.hpp"
 #include "kernels/cuda/partition.hpp"
 #include "kernels/elements.hpp"
 
 #include <cstdint>
+#include <initializer_list>
 
 namespace syncnorm::cuda {
 
-/// Finds channel and memory of an element from its flat index, that is,
-/// counted without gaps between samples, in memory order.
+/// Finds sample and channel of an element from its flat index.
 struct flat_index {
-  divisor per_sample;
+  sample_index samples;
   divisor spatial;
   divisor channels;
-  /// No tensor of the call has gaps between its samples.
-  bool dense = true;
 
   flat_index() = default;
 
-  flat_index(const extents& shape, bool is_dense)
-      : per_sample{shape.channels * shape.spatial},
+  flat_index(const extents& shape, bool dense)
+      : samples{divisor{shape.channels * shape.spatial}, dense},
         spatial{shape.spatial},
-        channels{shape.channels},
-        dense{is_dense} {}
-};
-
-/// Elements of a tensor and how many stand between one sample and the next.
-template <class T>
-struct gapped {
-  T* data = nullptr;
-  std::int64_t gap = 0;
-
-  /// @tparam Plain  the call's tensors are known to have no gaps.
-  template <bool Plain>
-  [[nodiscard]] SYNCNORM_HOST_DEVICE T* at(const flat_index& index,
-                                           std::int64_t flat) const {
-    if (Plain || index.dense)
-      return data + flat;
-    return data + flat + index.per_sample.quotient(flat) * gap;
-  }
+        channels{shape.channels} {}
 };
 
 /// What normalizes the channels, by pointers to the tensor's statistics type.
@@ -57,28 +39,37 @@ struct channel_arrays {
   Real eps = 0;
   eps_mode mode = eps_mode::plus;
   bool is_variance = false;
+  /// Packs begin with a channel whose values are on 16-byte boundaries, and do
+  /// not lie across the last one.
+  bool whole_runs = false;
 
-  explicit channel_arrays(const channel_normalizer& from)
+  /// @param others  further arrays of the pass, or null.
+  channel_arrays(const channel_normalizer& from, std::int64_t channels,
+                 int width, std::initializer_list<const void*> others)
       : mean{static_cast<const Real*>(from.mean)},
         spread{static_cast<const Real*>(from.spread)},
         weight{static_cast<const Real*>(from.weight)},
         bias{static_cast<const Real*>(from.bias)},
         eps{Real(from.eps)},
         mode{from.mode},
-        is_variance{from.is_variance} {}
+        is_variance{from.is_variance},
+        whole_runs{channels % width == 0
+                   && start_aligned({mean, spread, weight, bias})
+                   && start_aligned(others)} {}
 
   /// @tparam Plain  the spread is known to be no variance.
-  template <bool Plain>
-  [[nodiscard]] SYNCNORM_HOST_DEVICE Real inv_std(std::int64_t channel) const {
+  /// @param read  returns the value of an array for the channel.
+  template <bool Plain, class Read>
+  [[nodiscard]] SYNCNORM_HOST_DEVICE Real inv_std(const Read& read) const {
     return !Plain && is_variance
-               ? math::inverse_deviation(spread[channel], eps, mode)
-               : spread[channel];
+               ? math::inverse_deviation(read(spread), eps, mode)
+               : read(spread);
   }
 
-  template <bool Plain>
-  [[nodiscard]] SYNCNORM_HOST_DEVICE Real scale(std::int64_t channel) const {
-    auto inverse = inv_std<Plain>(channel);
-    return weight == nullptr ? inverse : inverse * weight[channel];
+  template <bool Plain, class Read>
+  [[nodiscard]] SYNCNORM_HOST_DEVICE Real scale(const Read& read) const {
+    auto inverse = inv_std<Plain>(read);
+    return weight == nullptr ? inverse : inverse * read(weight);
   }
 };
 
@@ -93,12 +84,57 @@ struct known_constants {
   typename Pass::constants values[size];
 };
 
+/// Reads value `k` of `Width` neighbours in each array it is given; a thread
+/// that reads all of them loads by vectors.
+template <int Width, class Real>
+struct read_of_run {
+  std::int64_t first;
+  int k;
+
+  SYNCNORM_HOST_DEVICE Real operator()(const Real* array) const {
+    constexpr int wide = vector_bytes / int(sizeof(Real));
+    return load_pack<wide>(array + first + k / wide * wide).values[k % wide];
+  }
+};
+
+/// Reads the value of one channel.
+template <class Real>
+struct read_of_channel {
+  std::int64_t channel;
+
+  SYNCNORM_HOST_DEVICE Real operator()(const Real* array) const {
+    return array[channel];
+  }
+};
+
+/// The constants of the channels of a pack, the first of which is `channel`.
+template <class Pass>
+SYNCNORM_HOST_DEVICE void
+open_row(const Pass& pass, std::int64_t channel,
+         typename Pass::constants (&values)[Pass::width]) {
+  using real = typename Pass::real;
+  constexpr int width = Pass::width;
+  if constexpr (width > 1)
+    if (pass.channel.whole_runs) {
+      SYNCNORM_UNROLL
+      for (int k = 0; k < width; ++k)
+        values[k] = pass.open(read_of_run<width, real>{channel, k});
+      return;
+    }
+  SYNCNORM_UNROLL
+  for (int k = 0; k < width; ++k) {
+    values[k] = pass.open(read_of_channel<real>{channel});
+    channel = channel + 1 == pass.index.channels.value() ? 0 : channel + 1;
+  }
+}
+
 /// Calls `apply(k, constants)` for each element k of the pack at `flat`.
 template <class Pass, class Apply>
 SYNCNORM_HOST_DEVICE void for_each_element(const Pass& pass, std::int64_t flat,
                                            known_constants<Pass>& known,
                                            const Apply& apply) {
   constexpr int width = Pass::width;
+  using read = read_of_channel<typename Pass::real>;
   const auto& index = pass.index;
   if constexpr (Pass::format == memory_format::channels_first) {
     auto plane = index.spatial.quotient(flat);
@@ -107,7 +143,7 @@ SYNCNORM_HOST_DEVICE void for_each_element(const Pass& pass, std::int64_t flat,
     if (s + width <= index.spatial.value()) {
       if (known.channel != channel) {
         known.channel = channel;
-        known.values[0] = pass.open(channel);
+        known.values[0] = pass.open(read{channel});
       }
       SYNCNORM_UNROLL
       for (int k = 0; k < width; ++k)
@@ -116,7 +152,7 @@ SYNCNORM_HOST_DEVICE void for_each_element(const Pass& pass, std::int64_t flat,
       // The pack lies across planes.
       SYNCNORM_UNROLL
       for (int k = 0; k < width; ++k) {
-        apply(k, pass.open(channel));
+        apply(k, pass.open(read{channel}));
         if (++s == index.spatial.value()) {
           s = 0;
           channel = channel + 1 == index.channels.value() ? 0 : channel + 1;
@@ -127,11 +163,7 @@ SYNCNORM_HOST_DEVICE void for_each_element(const Pass& pass, std::int64_t flat,
     auto channel = index.channels.remainder(flat);
     if (known.channel != channel) {
       known.channel = channel;
-      SYNCNORM_UNROLL
-      for (int k = 0; k < width; ++k) {
-        known.values[k] = pass.open(channel);
-        channel = channel + 1 == index.channels.value() ? 0 : channel + 1;
-      }
+      open_row(pass, channel, known.values);
     }
     SYNCNORM_UNROLL
     for (int k = 0; k < width; ++k)
@@ -185,16 +217,18 @@ struct normalize_pass {
   std::uint8_t* mask = nullptr;
   bool relu = false;
 
-  [[nodiscard]] SYNCNORM_HOST_DEVICE constants open(std::int64_t c) const {
-    return {channel.mean[c], channel.template scale<Plain>(c),
-            channel.bias == nullptr ? real(0) : channel.bias[c]};
+  template <class Read>
+  [[nodiscard]] SYNCNORM_HOST_DEVICE constants open(const Read& read) const {
+    return {read(channel.mean), channel.template scale<Plain>(read),
+            channel.bias == nullptr ? real(0) : read(channel.bias)};
   }
 
   [[nodiscard]] SYNCNORM_HOST_DEVICE input load(std::int64_t flat) const {
     input in;
-    in.x = load_pack<Width>(x.template at<Plain>(index, flat));
+    in.x = load_pack<Width>(x.template at<Plain>(index.samples, flat));
     if (!Plain && residual.data != nullptr)
-      in.residual = load_pack<Width>(residual.template at<Plain>(index, flat));
+      in.residual =
+          load_pack<Width>(residual.template at<Plain>(index.samples, flat));
     return in;
   }
 
@@ -217,7 +251,7 @@ struct normalize_pass {
               value = 0;
             narrow(value, out.values[k]);
           });
-      store_pack<Width>(y.template at<Plain>(index, flat), out);
+      store_pack<Width>(y.template at<Plain>(index.samples, flat), out);
     }
     if (!Plain && mask != nullptr)
       store_mask<Width>(mask, flat, bits, valid);
@@ -252,20 +286,21 @@ struct backward_pass {
   /// 1 / (elements of a channel over all replicas)
   real share = 0;
 
-  [[nodiscard]] SYNCNORM_HOST_DEVICE constants open(std::int64_t c) const {
+  template <class Read>
+  [[nodiscard]] SYNCNORM_HOST_DEVICE constants open(const Read& read) const {
     if (!Plain && x.data == nullptr)
-      return {0, 0, 0, channel.template scale<Plain>(c)};
+      return {0, 0, 0, channel.template scale<Plain>(read)};
     return math::backward_constants_by_share(
-        channel.mean[c], channel.template inv_std<Plain>(c),
-        channel.weight == nullptr ? real(1) : channel.weight[c], sum_dy[c],
-        sum_dy_xmu[c], share);
+        read(channel.mean), channel.template inv_std<Plain>(read),
+        channel.weight == nullptr ? real(1) : read(channel.weight),
+        read(sum_dy), read(sum_dy_xmu), share);
   }
 
   [[nodiscard]] SYNCNORM_HOST_DEVICE input load(std::int64_t flat) const {
     input in;
-    in.dy = load_pack<Width>(dy.template at<Plain>(index, flat));
+    in.dy = load_pack<Width>(dy.template at<Plain>(index.samples, flat));
     if (Plain || x.data != nullptr)
-      in.x = load_pack<Width>(x.template at<Plain>(index, flat));
+      in.x = load_pack<Width>(x.template at<Plain>(index.samples, flat));
     in.bits = Plain || mask == nullptr ? ~0u : mask_bits(mask, flat);
     return in;
   }
@@ -290,9 +325,10 @@ struct backward_pass {
                                known_here.projection, known_here.scale);
           narrow(value, out.values[k]);
         });
-    store_pack<Width>(dx.template at<Plain>(index, flat), out);
+    store_pack<Width>(dx.template at<Plain>(index.samples, flat), out);
     if (!Plain && residual_grad.data != nullptr)
-      store_pack<Width>(residual_grad.template at<Plain>(index, flat), masked);
+      store_pack<Width>(residual_grad.template at<Plain>(index.samples, flat),
+                        masked);
   }
 };
 

@@ -5,6 +5,7 @@
 
 #include <cuda_runtime.h>
 
+#include <atomic>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -12,6 +13,48 @@
 #include <utility>
 
 namespace syncnorm::cuda {
+
+// Code for compute capability 9.0 and later overlaps a kernel with the one
+// before it: the blocks stand ready by the time when that ends, by CUDA's
+// programmatic dependent launch. Other code starts when that has ended.
+
+/// What every kernel does first: waits for all that was enqueued before it.
+__device__ inline void wait_for_earlier_kernels() {
+#if __CUDA_ARCH__ >= 900
+  cudaGridDependencySynchronize();
+#endif
+}
+
+/// Lets the blocks of the kernel that is enqueued next come as soon as there is
+/// room for them. Not for a kernel of large blocks that leaves many
+/// multiprocessors free: there those of the next one would pile up.
+__device__ inline void let_next_kernel_come() {
+#if __CUDA_ARCH__ >= 900
+  cudaTriggerProgrammaticLaunchCompletion();
+#endif
+}
+
+/// Whether the code that the current device runs waits by itself: a binary may
+/// have older code alone that the device can run.
+/// @param kernel  any one of the library, which are all compiled for the same.
+inline bool waits_by_itself(int device_index, const void* kernel) {
+  static std::atomic<std::uint64_t> asked{0};
+  static std::atomic<std::uint64_t> waits{0};
+  auto bit = device_index < 64 ? std::uint64_t{1} << device_index : 0;
+  if ((asked.load(std::memory_order_acquire) & bit) != 0)
+    return (waits.load(std::memory_order_relaxed) & bit) != 0;
+  cudaFuncAttributes found{};
+  if (cudaFuncGetAttributes(&found, kernel) != cudaSuccess) {
+    // The launch says why.
+    (void) cudaGetLastError();
+    return false;
+  }
+  constexpr int version_that_waits = 90;
+  auto result = found.ptxVersion >= version_that_waits;
+  waits.fetch_or(result ? bit : 0, std::memory_order_relaxed);
+  asked.fetch_or(bit, std::memory_order_release);
+  return result;
+}
 
 /// Enqueues `kernel` with a grid of one dimension on the stream of `scope`.
 /// @param name  the kernel's, for errors.
@@ -32,6 +75,14 @@ void launch(const device_scope& scope, std::string_view name,
   config.gridDim = dim3{unsigned(blocks)};
   config.blockDim = dim3{unsigned(threads)};
   config.stream = scope.stream();
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  if (waits_by_itself(scope.device_index(),
+                      reinterpret_cast<const void*>(kernel))) {
+    config.attrs = &early;
+    config.numAttrs = 1;
+  }
   scope.check(cudaLaunchKernelEx(&config, kernel,
                                  std::forward<Arguments>(arguments)...),
               name);

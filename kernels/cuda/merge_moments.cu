@@ -13,6 +13,8 @@ template <class Real, int Capacity>
 __global__ void __launch_bounds__(Capacity / merge_group * merge_channels)
     merge_moments_kernel(
         const __grid_constant__ merge_parts_task<Real, Capacity> task) {
+  wait_for_earlier_kernels();
+  let_next_kernel_come();
   constexpr int most_groups = Capacity / merge_group;
   using node = tree_node<Real>;
   // Raw, since shared memory cannot be initialized.
@@ -35,6 +37,8 @@ __global__ void __launch_bounds__(Capacity / merge_group * merge_channels)
 template <class Real>
 __global__ void __launch_bounds__(block_threads)
     finalize_moments_kernel(const __grid_constant__ finalize_task<Real> task) {
+  wait_for_earlier_kernels();
+  let_next_kernel_come();
   auto channel = std::int64_t{blockIdx.x} * block_threads + threadIdx.x;
   if (channel < task.channels)
     task.run(channel);

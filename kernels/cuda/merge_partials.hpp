@@ -33,20 +33,41 @@ struct merge_partials_task {
     return plan.splits * fold.value();
   }
 
+  /// True if a warp does for the partial results of a channel, and leaves room
+  /// for others.
+  [[nodiscard]] bool for_a_warp() const {
+    return partials_per_channel() <= 2 * warp_threads;
+  }
+
   /// Merges every `threads`-th partial result of `channel` of `channels`, in
-  /// order.
+  /// order; the next ones are under way before one is used.
   SYNCNORM_HOST_DEVICE counted<Reduction> share(std::int64_t channel,
                                                 std::int64_t channels,
                                                 int thread, int threads) const {
     counted<Reduction> mine;
-    for (std::int64_t i = thread; i < partials_per_channel(); i += threads) {
-      auto split = fold.quotient(i);
-      auto column = (i - split * fold.value()) * channels + channel;
-      counted<Reduction> next{plan.count_of(split),
-                              partials[split * plan.shape.channels + column]};
-      mine = merge_counted<Reduction>{}(mine, next);
+    for (std::int64_t first = thread; first < partials_per_channel();
+         first += flight * threads) {
+      counted<Reduction> next[flight];
+      SYNCNORM_UNROLL
+      for (int i = 0; i < flight; ++i)
+        if (first + i * threads < partials_per_channel())
+          next[i] = partial(channel, channels, first + i * threads);
+      SYNCNORM_UNROLL
+      for (int i = 0; i < flight; ++i)
+        mine = merge_counted<Reduction>{}(mine, next[i]);
     }
     return mine;
+  }
+
+private:
+  static constexpr int flight = 4;
+
+  [[nodiscard]] SYNCNORM_HOST_DEVICE counted<Reduction>
+  partial(std::int64_t channel, std::int64_t channels, std::int64_t i) const {
+    auto split = fold.quotient(i);
+    auto column = (i - split * fold.value()) * channels + channel;
+    return {plan.count_of(split),
+            partials[split * plan.shape.channels + column]};
   }
 };
 

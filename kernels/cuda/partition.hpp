@@ -16,6 +16,9 @@ namespace syncnorm::cuda {
 /// Threads of a block of every reduction and elementwise kernel.
 inline constexpr int block_threads = 256;
 
+/// Threads of a warp.
+inline constexpr int warp_threads = 32;
+
 /// Blocks that a reduction is cut into at most, where it has a choice and a
 /// thread not too much to do: four of 256 threads on each of the 132
 /// multiprocessors of an H100. It is the same number on every device, so that
@@ -134,17 +137,22 @@ struct reduce_plan {
   return width == 1 ? 8 : 4;
 }
 
-/// Of the loads behind the last full round, those that are under way at the
-/// same time: without vectors all of them. By vectors they are three at most,
-/// and would cost registers that other blocks need.
-[[nodiscard]] SYNCNORM_HOST_DEVICE constexpr int loads_behind(int width) {
-  return width == 1 ? loads_in_flight(width) - 1 : 1;
-}
-
 /// Rounds of loads of one thread at most: what it merges one after the other in
 /// the type of calculation, few enough to keep the rounding small. A larger
 /// tensor is cut into more runs.
 inline constexpr std::int64_t thread_rounds = 256;
+
+/// Vectors of a tile of a reduction over rows at most. A warp's; where there
+/// are few rows, so few that a block has all of them with one round of loads
+/// and needs no second pass, but no less than 64 bytes.
+[[nodiscard]] constexpr std::int64_t widest_tile(std::int64_t rows,
+                                                 std::int64_t round) {
+  constexpr std::int64_t narrowest = 4;
+  constexpr std::int64_t widest = warp_threads;
+  auto height = std::max(divide_up(rows, round), std::int64_t{1});
+  auto fitting = block_threads / height;
+  return fitting < narrowest ? widest : std::min(fitting, widest);
+}
 
 /// @param width a divisor of S (channels first) or C (channels last).
 [[nodiscard]] constexpr reduce_plan make_reduce_plan(const extents& shape,
@@ -157,12 +165,11 @@ inline constexpr std::int64_t thread_rounds = 256;
     plan.units = shape.samples * (shape.spatial / width);
     plan.splits = reduce_blocks / shape.channels;
   } else {
-    constexpr std::int64_t widest_tile = 32;
+    plan.units = shape.samples * shape.spatial;
     auto vectors = shape.channels / width;
-    plan.tiles = divide_up(vectors, widest_tile);
+    plan.tiles = divide_up(vectors, widest_tile(plan.units, least));
     plan.tile_width = int(divide_up(vectors, plan.tiles));
     plan.tile_height = block_threads / plan.tile_width;
-    plan.units = shape.samples * shape.spatial;
     plan.splits = reduce_blocks / plan.tiles;
     granule = plan.tile_height;
   }
@@ -255,6 +262,15 @@ namespace partition_detail {
 /// two to six run at a time.
 inline constexpr std::int64_t pass_blocks = 2112;
 
+/// As many as run at a time: four on each multiprocessor, or, where each thread
+/// has the constants of eight channels, two. Beyond that a thread takes more
+/// packs first, up to `packs_of_thread`: its constants are loaded once.
+[[nodiscard]] constexpr std::int64_t blocks_of_wave(int width) {
+  return width == 8 ? 264 : 528;
+}
+
+inline constexpr std::int64_t packs_of_thread = 8;
+
 /// The largest number of threads, up to `threads`, after whose packs the
 /// channels repeat, in whole warps; `threads` itself if there is none.
 [[nodiscard]] constexpr std::int64_t
@@ -283,8 +299,12 @@ repeating_step(std::int64_t threads, std::int64_t channels, int width) {
     plan.blocks = divide_up(plan.packs, plan.tile);
     return plan;
   }
-  auto blocks =
-      std::min(divide_up(plan.packs, block_threads * flight), pass_blocks);
+  auto blocks = divide_up(plan.packs, block_threads * flight);
+  auto wave = blocks_of_wave(width);
+  if (blocks > wave) {
+    auto long_blocks = plan.packs / (block_threads * packs_of_thread);
+    blocks = std::clamp(long_blocks / wave * wave, wave, pass_blocks);
+  }
   plan.step = repeating_step(blocks * block_threads, shape.channels, width);
   plan.blocks = divide_up(plan.step, block_threads);
   return plan;

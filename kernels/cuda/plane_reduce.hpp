@@ -4,21 +4,25 @@
 
 #include "kernels/cuda/divisor.hpp"
 #include "kernels/cuda/reductions.hpp"
+#include "kernels/cuda/rounds.hpp"
 
 namespace syncnorm::cuda {
 
 /// Partial result of a thread, a warp or a block, and of how many elements.
-template <class Reduction>
+/// @tparam Count  `int` within a block, whose run is short enough.
+template <class Reduction, class Count = std::int64_t>
 struct counted {
-  std::int64_t count = 0;
+  Count count = 0;
   typename Reduction::state state;
 };
 
 /// The partial result of two sets of elements; either may be empty.
 template <class Reduction>
 struct merge_counted {
-  SYNCNORM_HOST_DEVICE counted<Reduction>
-  operator()(const counted<Reduction>& a, const counted<Reduction>& b) const {
+  template <class Count>
+  SYNCNORM_HOST_DEVICE counted<Reduction, Count>
+  operator()(const counted<Reduction, Count>& a,
+             const counted<Reduction, Count>& b) const {
     using real = typename Reduction::real;
     if (b.count == 0)
       return a;
@@ -33,11 +37,18 @@ struct merge_counted {
 template <class Reduction>
 struct plane_task {
   using state = typename Reduction::state;
+  using share_type = counted<Reduction, int>;
 
   Reduction reduction;
   reduce_plan plan;
   /// Units of one plane.
   divisor per_plane;
+  /// Elements from a plane of a channel to its next.
+  std::int64_t plane_stride = 0;
+  /// From one unit of a thread to its next: units beyond whole planes, and
+  /// elements.
+  std::int64_t unit_step = 0;
+  std::int64_t step = 0;
   /// [splits, C]; null if a block's result is the channel's.
   state* partials = nullptr;
 
@@ -45,6 +56,10 @@ struct plane_task {
       : reduction{what},
         plan{how},
         per_plane{how.shape.spatial / Reduction::width},
+        plane_stride{how.shape.channels * how.shape.spatial},
+        unit_step{block_threads % per_plane.value()},
+        step{block_threads / per_plane.value() * plane_stride
+             + unit_step * Reduction::width},
         partials{how.direct() ? nullptr : static_cast<state*>(scratch)} {}
 
   [[nodiscard]] std::int64_t blocks() const {
@@ -53,85 +68,80 @@ struct plane_task {
 
   /// The elements that thread `thread` of the block for (`channel`, `split`)
   /// takes: every `block_threads`-th unit of the run.
-  SYNCNORM_HOST_DEVICE counted<Reduction>
-  share(std::int64_t channel, std::int64_t split, int thread) const {
-    constexpr int flight = loads_in_flight(Reduction::width);
-    auto known = reduction.open(channel);
-    counted<Reduction> mine;
-    auto unit = split * plan.chunk + thread;
-    auto end = split * plan.chunk + plan.units_of(split);
-    for (; unit + (flight - 1) * block_threads < end;
-         unit += flight * block_threads)
-      add_round<flight>(mine, known, channel, unit);
-    constexpr int rest = loads_behind(Reduction::width);
-    for (; unit < end; unit += rest * block_threads)
-      add_rest<rest>(mine, known, channel, unit, end);
-    return mine;
+  SYNCNORM_HOST_DEVICE share_type share(std::int64_t channel,
+                                        std::int64_t split, int thread) const {
+    return reduction.samples.dense ? share_of<true>(channel, split, thread)
+                                   : share_of<false>(channel, split, thread);
   }
 
   /// Stores the result of a block.
   SYNCNORM_HOST_DEVICE void put(std::int64_t channel, std::int64_t split,
-                                const counted<Reduction>& total) const {
+                                const typename Reduction::closing& known,
+                                const share_type& total) const {
     if (partials == nullptr)
-      reduction.close(channel, total.state);
+      reduction.close(channel, known, total.state);
     else
       partials[split * plan.shape.channels + channel] = total.state;
   }
 
 private:
+  static constexpr int width = Reduction::width;
+
   using constants = typename Reduction::constants;
   using fetched = typename Reduction::fetched;
 
-  /// A full round of loads, of which all are under way before one is used.
-  template <int Loads>
-  SYNCNORM_HOST_DEVICE void
-  add_round(counted<Reduction>& mine, const constants& known,
-            std::int64_t channel, std::int64_t unit) const {
-    fetched in[Loads];
-    SYNCNORM_UNROLL
-    for (int i = 0; i < Loads; ++i)
-      in[i] = fetch(channel, unit + i * block_threads);
-    add<Loads>(mine, known, in);
+  /// Where a thread is: a unit of its plane, and the flat index of that.
+  struct cursor {
+    std::int64_t unit;
+    std::int64_t flat;
+  };
+
+  template <bool Dense>
+  SYNCNORM_HOST_DEVICE share_type share_of(std::int64_t channel,
+                                           std::int64_t split,
+                                           int thread) const {
+    auto known = reduction.open(channel);
+    share_type mine;
+    auto next = start(channel, split * plan.chunk + thread);
+    auto fetch = [&] {
+      auto flat = next.flat;
+      go_on(next);
+      return reduction.template fetch<Dense>(flat);
+    };
+    auto add = [&](const auto& in) { add_to(mine, known, in); };
+    // An int suffices for what one block does.
+    int left = int(plan.units_of(split)) - thread;
+    add_in_rounds<loads_in_flight(width), width>(left, block_threads, fetch,
+                                                 add);
+    return mine;
   }
 
-  /// Up to `Most` loads behind the last full round, likewise.
-  template <int Most>
-  SYNCNORM_HOST_DEVICE void
-  add_rest(counted<Reduction>& mine, const constants& known,
-           std::int64_t channel, std::int64_t unit, std::int64_t end) const {
-    fetched in[Most][1];
-    SYNCNORM_UNROLL
-    for (int i = 0; i < Most; ++i)
-      if (unit + i * block_threads < end)
-        in[i][0] = fetch(channel, unit + i * block_threads);
-    SYNCNORM_UNROLL
-    for (int i = 0; i < Most; ++i)
-      if (unit + i * block_threads < end)
-        add<1>(mine, known, in[i]);
+  [[nodiscard]] SYNCNORM_HOST_DEVICE cursor start(std::int64_t channel,
+                                                  std::int64_t unit) const {
+    auto n = per_plane.quotient(unit);
+    auto there = unit - n * per_plane.value();
+    return {there,
+            n * plane_stride + channel * plan.shape.spatial + there * width};
+  }
+
+  SYNCNORM_HOST_DEVICE void go_on(cursor& next) const {
+    next.unit += unit_step;
+    next.flat += step;
+    if (next.unit >= per_plane.value()) {
+      next.unit -= per_plane.value();
+      next.flat += plane_stride - plan.shape.spatial;
+    }
   }
 
   template <int Loads>
-  SYNCNORM_HOST_DEVICE static void add(counted<Reduction>& mine,
-                                       const constants& known,
-                                       const fetched (&in)[Loads]) {
-    constexpr int width = Reduction::width;
+  SYNCNORM_HOST_DEVICE static void
+  add_to(share_type& mine, const constants& known, const fetched (&in)[Loads]) {
     typename Reduction::template values<Loads * width> values;
     SYNCNORM_UNROLL
     for (int i = 0; i < Loads * width; ++i)
       Reduction::put(values, i, in[i / width], i % width, known);
-    auto weights = math::weights_of_merge<typename Reduction::real>(
-        mine.count, Loads * width);
-    Reduction::add(mine.state, weights, values, known);
+    Reduction::add(mine.state, mine.count, values, known);
     mine.count += Loads * width;
-  }
-
-  SYNCNORM_HOST_DEVICE typename Reduction::fetched
-  fetch(std::int64_t channel, std::int64_t unit) const {
-    auto n = per_plane.quotient(unit);
-    auto s = (unit - n * per_plane.value()) * Reduction::width;
-    auto offset = channel * plan.shape.spatial + s;
-    auto flat = n * plan.shape.channels * plan.shape.spatial + offset;
-    return reduction.fetch(n, offset, flat);
   }
 };
 

@@ -29,7 +29,7 @@ struct pass_geometry {
   template <class T>
   [[nodiscard]] gapped<T> place(const operand& tensor) const {
     return {static_cast<T*>(const_cast<void*>(tensor.data)),
-            tensor.sample_stride - index.per_sample.value()};
+            tensor.sample_stride - index.samples.per_sample.value()};
   }
 };
 
@@ -84,16 +84,17 @@ void with_normalize(const const_tensor_view& x,
   operand residual{tail.residual, y.sample_stride()};
   operand out{y.data(), y.sample_stride()};
   auto geometry = plan_pass(x.layout(), {in, residual, out});
-  auto plain = geometry.index.dense && tail.residual == nullptr && !tail.relu
-               && tail.mask == nullptr && !channel.is_variance;
+  auto plain = geometry.index.samples.dense && tail.residual == nullptr
+               && !tail.relu && tail.mask == nullptr && !channel.is_variance;
   with_pass(x.type(), geometry.plan, plain,
             [&]<class T, int Width, memory_format Format, bool Plain>() {
               using pass = normalize_pass<T, Width, Format, Plain>;
               run(pass{geometry.index, geometry.place<const T>(in),
                        geometry.place<const T>(residual),
                        geometry.place<T>(out),
-                       channel_arrays<typename pass::real>{channel}, tail.mask,
-                       tail.relu},
+                       channel_arrays<typename pass::real>{
+                           channel, x.shape().channels, Width, {}},
+                       tail.mask, tail.relu},
                   geometry.plan);
             });
 }
@@ -115,7 +116,7 @@ void with_backward(const tensor_layout& layout,
   auto geometry = plan_pass(
       layout, {tensors.dy, tensors.x, tensors.dx, tensors.residual_grad});
   auto share = sums.count == 0 ? 0.0 : 1.0 / double(sums.count);
-  auto plain = geometry.index.dense && tensors.x.data != nullptr
+  auto plain = geometry.index.samples.dense && tensors.x.data != nullptr
                && tensors.residual_grad.data == nullptr && mask == nullptr
                && !channel.is_variance;
   with_pass(layout.type, geometry.plan, plain,
@@ -126,8 +127,11 @@ void with_backward(const tensor_layout& layout,
                        geometry.place<const T>(tensors.x),
                        geometry.place<T>(tensors.dx),
                        geometry.place<T>(tensors.residual_grad),
-                       channel_arrays<real>{channel}, mask,
-                       static_cast<const real*>(sums.sum_dy),
+                       channel_arrays<real>{channel,
+                                            layout.shape.channels,
+                                            Width,
+                                            {sums.sum_dy, sums.sum_dy_xmu}},
+                       mask, static_cast<const real*>(sums.sum_dy),
                        static_cast<const real*>(sums.sum_dy_xmu), real(share)},
                   geometry.plan);
             });

@@ -9,16 +9,31 @@
 #include "kernels/cuda/width.hpp"
 #include "kernels/dispatch.hpp"
 
+#include <algorithm>
+#include <initializer_list>
+
 namespace syncnorm::cuda {
+
+[[nodiscard]] inline sample_index
+samples_of(const extents& shape, std::initializer_list<tensor_layout> layouts) {
+  return {divisor{shape.channels * shape.spatial},
+          std::ranges::all_of(layouts, is_dense)};
+}
+
+/// The same tensor for the kernel.
+template <class T>
+[[nodiscard]] gapped<const T> place(const const_tensor_view& x) {
+  return {static_cast<const T*>(x.data()),
+          x.sample_stride() - x.shape().channels * x.shape().spatial};
+}
 
 template <class T, class Real, class Run>
 void with_moments_of(const const_tensor_view& x, const moments_view& out,
                      const reduce_plan& plan, const Run& run) {
   with_width<T>(plan.width, [&](auto width) {
     auto planes = plan.shape.format == memory_format::channels_first;
-    run(moments_of<T, Real, width>{{static_cast<const T*>(x.data()),
-                                    x.sample_stride()},
-                                   static_cast<Real*>(out.mean),
+    run(moments_of<T, Real, width>{samples_of(plan.shape, {x.layout()}),
+                                   place<T>(x), static_cast<Real*>(out.mean),
                                    static_cast<Real*>(out.m2),
                                    planes ? plan.shape.spatial : 1},
         plan);
@@ -56,17 +71,15 @@ void with_gradients(const const_tensor_view& dy, const const_tensor_view& x,
     using T = typename decltype(type)::type;
     using real = arithmetic_t<T>;
     with_width<T>(plan.width, [&](auto width) {
-      run(
-          gradients_of<T, width>{
-              {static_cast<const T*>(dy.data()), dy.sample_stride()},
-              {static_cast<const T*>(x.data()), x.sample_stride()},
-              mask,
-              static_cast<const real*>(parameters.mean),
-              static_cast<const real*>(parameters.inv_std),
-              static_cast<real*>(out.sum_dy),
-              static_cast<real*>(out.sum_dy_xmu),
-              static_cast<real*>(out.weight_grad),
-              static_cast<real*>(out.bias_grad)},
+      run(gradients_of<T, width>{samples_of(plan.shape,
+                                            {dy.layout(), x.layout()}),
+                                 place<T>(dy), place<T>(x), mask,
+                                 static_cast<const real*>(parameters.mean),
+                                 static_cast<const real*>(parameters.inv_std),
+                                 static_cast<real*>(out.sum_dy),
+                                 static_cast<real*>(out.sum_dy_xmu),
+                                 static_cast<real*>(out.weight_grad),
+                                 static_cast<real*>(out.bias_grad)},
           plan);
     });
   });

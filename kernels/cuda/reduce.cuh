@@ -11,37 +11,56 @@
 
 namespace syncnorm::cuda {
 
+/// Blocks of a reduction that a multiprocessor can hold at all: 1024 threads
+/// before compute capability 8.0, 1536 from then on.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+inline constexpr int most_blocks = 4;
+#else
+inline constexpr int most_blocks = 6;
+#endif
+
+/// Blocks of a reduction over planes that a multiprocessor shall hold at a
+/// time: at least four, as `reduce_blocks` counts on, or as many as spill no
+/// registers on compute capability 9.0.
+template <class Reduction>
+inline constexpr int plane_blocks = sizeof(typename Reduction::real) == 8 ? 2
+                                    : Reduction::width == 4 ? most_blocks
+                                                            : 4;
+
 /// One block for each channel and run; neighbouring blocks take neighbouring
 /// channels.
 template <class Reduction>
-__global__ void __launch_bounds__(block_threads)
+__global__ void __launch_bounds__(block_threads, plane_blocks<Reduction>)
     plane_reduce_kernel(const __grid_constant__ plane_task<Reduction> task) {
-  using block_reduce = cub::BlockReduce<counted<Reduction>, block_threads>;
+  wait_for_earlier_kernels();
+  let_next_kernel_come();
+  using share_type = typename plane_task<Reduction>::share_type;
+  using block_reduce = cub::BlockReduce<share_type, block_threads>;
   __shared__ typename block_reduce::TempStorage shared;
   std::int64_t split = blockIdx.x / task.plan.shape.channels;
   std::int64_t channel = blockIdx.x - split * task.plan.shape.channels;
+  auto known = task.reduction.before_close(channel);
   auto mine = task.share(channel, split, int(threadIdx.x));
   auto total = block_reduce{shared}.Reduce(mine, merge_counted<Reduction>{});
   if (threadIdx.x == 0)
-    task.put(channel, split, total);
+    task.put(channel, split, known, total);
 }
 
-/// Blocks of a reduction over rows that a multiprocessor shall hold at a time:
-/// four, as `reduce_blocks` counts on, or as many as spill no registers on
-/// compute capability 9.0.
+/// Blocks of a reduction over rows, likewise: at least three, where registers
+/// permit four, as `reduce_blocks` counts on.
 template <class Reduction>
-inline constexpr int row_blocks = Reduction::width == 8 ? 2 : 3;
-
-template <class T, int Width>
-inline constexpr int row_blocks<moments_of<T, float, Width>> = 4;
-
-template <class T, int Width>
-inline constexpr int row_blocks<moments_of<T, double, Width>> = 2;
+inline constexpr int row_blocks = sizeof(typename Reduction::real) == 8 ? 2
+                                  : Reduction::width == 8
+                                          && Reduction::tensors == 2
+                                      ? 3
+                                      : 4;
 
 /// One block for each tile of columns and run of rows.
 template <class Reduction>
 __global__ void __launch_bounds__(block_threads, row_blocks<Reduction>)
     row_reduce_kernel(const __grid_constant__ row_task<Reduction> task) {
+  wait_for_earlier_kernels();
+  let_next_kernel_come();
   using board_type = row_board<Reduction>;
   // Raw, since shared memory cannot be initialized.
   __shared__ alignas(board_type) unsigned char shared[sizeof(board_type)];
@@ -62,13 +81,17 @@ __global__ void __launch_bounds__(block_threads, row_blocks<Reduction>)
 template <class Reduction, int Threads>
 __global__ void __launch_bounds__(Threads) merge_partials_kernel(
     const __grid_constant__ merge_partials_task<Reduction> task) {
+  wait_for_earlier_kernels();
+  if constexpr (Threads == warp_threads)
+    let_next_kernel_come();
   using block_reduce = cub::BlockReduce<counted<Reduction>, Threads>;
   __shared__ typename block_reduce::TempStorage shared;
   std::int64_t channel = blockIdx.x;
+  auto known = task.reduction.before_close(channel);
   auto mine = task.share(channel, gridDim.x, int(threadIdx.x), Threads);
   auto total = block_reduce{shared}.Reduce(mine, merge_counted<Reduction>{});
   if (threadIdx.x == 0)
-    task.reduction.close(channel, total.state);
+    task.reduction.close(channel, known, total.state);
 }
 
 /// Enqueues the two passes, or the first alone where it is enough.
@@ -95,9 +118,10 @@ private:
   template <class Reduction>
   void merge(const merge_partials_task<Reduction>& task) const {
     // A warp does for a few partial results, and leaves room for others.
-    if (task.partials_per_channel() <= 64)
+    if (task.for_a_warp())
       launch(scope, "merge_partials_kernel",
-             merge_partials_kernel<Reduction, 32>, task.channels(), 32, task);
+             merge_partials_kernel<Reduction, warp_threads>, task.channels(),
+             warp_threads, task);
     else
       launch(scope, "merge_partials_kernel",
              merge_partials_kernel<Reduction, block_threads>, task.channels(),

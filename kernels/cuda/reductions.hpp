@@ -8,10 +8,14 @@
 //   width            elements of one load
 //   state            partial result of a set of elements of one channel
 //   constants        what must be known of the channel beforehand
+//   closing          what must be known of it in the end, and can be loaded
+//                    before
+//   tensors          how many of them it reads
 //   fetched          one load: `width` neighbouring elements
 //   values<K>        K elements of one channel, ready for calculation
 // and the functions below, which are the same for each.
 
+#include "kernels/cuda/gapped.hpp"
 #include "kernels/cuda/pack.hpp"
 #include "kernels/cuda/partition.hpp"
 #include "kernels/elements.hpp"
@@ -21,28 +25,17 @@
 
 namespace syncnorm::cuda {
 
-/// Elements of a tensor and the way from one sample to the next.
-template <class T>
-struct strided {
-  T* data = nullptr;
-  std::int64_t stride = 0;
-
-  /// Element `offset` of sample `n`.
-  [[nodiscard]] SYNCNORM_HOST_DEVICE T* at(std::int64_t n,
-                                           std::int64_t offset) const {
-    return data + (n * stride + offset);
-  }
-};
-
 /// Mean and M2 of x.
 ///
 /// The values are taken relative to the channel's first element, so that the
 /// mean of values far from zero is rounded once, at the end, and not at each
-/// merge. M2 does not depend on that choice: each group of values is centred
-/// at its own mean, and groups are merged by Chan's update.
+/// merge. M2 does not depend on that choice: a thread's first group of values
+/// is centred at its own mean, each further one at the mean of those before,
+/// and threads are merged by Chan's update.
 template <class T, class Real, int Width>
 struct moments_of {
   static constexpr int width = Width;
+  static constexpr int tensors = 1;
 
   using real = Real;
   using state = math::mean_m2<Real>;
@@ -50,6 +43,8 @@ struct moments_of {
   struct constants {
     Real base = 0;
   };
+
+  using closing = constants;
 
   struct fetched {
     pack<T, Width> x;
@@ -60,7 +55,8 @@ struct moments_of {
     Real x[K];
   };
 
-  strided<const T> x;
+  sample_index samples;
+  gapped<const T> x;
   Real* mean = nullptr;
   Real* m2 = nullptr;
   /// From a channel's first element to the next channel's.
@@ -70,9 +66,14 @@ struct moments_of {
     return {widen<Real>(x.data[channel * channel_stride])};
   }
 
-  SYNCNORM_HOST_DEVICE fetched fetch(std::int64_t n, std::int64_t offset,
-                                     std::int64_t /*flat*/) const {
-    return {load_pack<Width>(x.at(n, offset))};
+  SYNCNORM_HOST_DEVICE closing before_close(std::int64_t channel) const {
+    return open(channel);
+  }
+
+  /// @tparam Dense  `samples.dense`, where that is known.
+  template <bool Dense>
+  SYNCNORM_HOST_DEVICE fetched fetch(std::int64_t flat) const {
+    return {load_pack<Width>(x.template at<Dense>(samples, flat))};
   }
 
   template <int K>
@@ -82,23 +83,21 @@ struct moments_of {
     out.x[slot] = widen<Real>(in.x.values[lane]) - channel.base;
   }
 
+  /// @param count  elements that `total` is of, 0 or K and more.
   template <int K>
-  SYNCNORM_HOST_DEVICE static void add(state& total,
-                                       const math::merge_weights<Real>& weights,
+  SYNCNORM_HOST_DEVICE static void add(state& total, int count,
                                        const values<K>& in, const constants&) {
+    if (count == 0)
+      total.mean = in.x[0];
     Real sum = 0;
-    SYNCNORM_UNROLL
-    for (int k = 0; k < K; ++k)
-      sum += in.x[k];
-    state group{sum * (Real(1) / Real(K)), 0};
+    Real squares = 0;
     SYNCNORM_UNROLL
     for (int k = 0; k < K; ++k) {
-      auto deviation = in.x[k] - group.mean;
-      group.m2 = elements::multiply_add(deviation, deviation, group.m2);
+      auto deviation = in.x[k] - total.mean;
+      sum += deviation;
+      squares = elements::multiply_add(deviation, deviation, squares);
     }
-    // Not a matter of weights alone: before the first group a mean of 0 would
-    // make infinity into NaN.
-    total = weights.m2 == 0 ? group : math::merged(total, group, weights);
+    total = math::extended(total, sum, squares, Real(1) / Real(count + K));
   }
 
   SYNCNORM_HOST_DEVICE static state
@@ -107,9 +106,9 @@ struct moments_of {
     return math::merged(a, b, weights);
   }
 
-  SYNCNORM_HOST_DEVICE void close(std::int64_t channel,
+  SYNCNORM_HOST_DEVICE void close(std::int64_t channel, const closing& known,
                                   const state& total) const {
-    mean[channel] = open(channel).base + total.mean;
+    mean[channel] = known.base + total.mean;
     m2[channel] = total.m2;
   }
 };
@@ -119,6 +118,7 @@ struct moments_of {
 template <class T, int Width>
 struct gradients_of {
   static constexpr int width = Width;
+  static constexpr int tensors = 2;
 
   using real = arithmetic_t<T>;
 
@@ -129,6 +129,10 @@ struct gradients_of {
 
   struct constants {
     real mean = 0;
+  };
+
+  struct closing {
+    real inv_std = 0;
   };
 
   struct fetched {
@@ -143,8 +147,9 @@ struct gradients_of {
     real x[K];
   };
 
-  strided<const T> dy;
-  strided<const T> x;
+  sample_index samples;
+  gapped<const T> dy;
+  gapped<const T> x;
   const std::uint8_t* mask = nullptr;
   const real* mean = nullptr;
   const real* inv_std = nullptr;
@@ -157,10 +162,14 @@ struct gradients_of {
     return {mean[channel]};
   }
 
-  SYNCNORM_HOST_DEVICE fetched fetch(std::int64_t n, std::int64_t offset,
-                                     std::int64_t flat) const {
-    return {load_pack<Width>(dy.at(n, offset)),
-            load_pack<Width>(x.at(n, offset)),
+  SYNCNORM_HOST_DEVICE closing before_close(std::int64_t channel) const {
+    return {weight_grad == nullptr ? real(0) : inv_std[channel]};
+  }
+
+  template <bool Dense>
+  SYNCNORM_HOST_DEVICE fetched fetch(std::int64_t flat) const {
+    return {load_pack<Width>(dy.template at<Dense>(samples, flat)),
+            load_pack<Width>(x.template at<Dense>(samples, flat)),
             mask == nullptr ? ~0u : mask_bits(mask, flat)};
   }
 
@@ -173,9 +182,8 @@ struct gradients_of {
   }
 
   template <int K>
-  SYNCNORM_HOST_DEVICE static void
-  add(state& total, const math::merge_weights<real>&, const values<K>& in,
-      const constants& channel) {
+  SYNCNORM_HOST_DEVICE static void add(state& total, int, const values<K>& in,
+                                       const constants& channel) {
     state group;
     SYNCNORM_UNROLL
     for (int k = 0; k < K; ++k)
@@ -190,12 +198,12 @@ struct gradients_of {
     return {a.sum_dy + b.sum_dy, a.sum_dy_xmu + b.sum_dy_xmu};
   }
 
-  SYNCNORM_HOST_DEVICE void close(std::int64_t channel,
+  SYNCNORM_HOST_DEVICE void close(std::int64_t channel, const closing& known,
                                   const state& total) const {
     sum_dy[channel] = total.sum_dy;
     sum_dy_xmu[channel] = total.sum_dy_xmu;
     if (weight_grad != nullptr)
-      weight_grad[channel] = total.sum_dy_xmu * inv_std[channel];
+      weight_grad[channel] = total.sum_dy_xmu * known.inv_std;
     if (bias_grad != nullptr)
       bias_grad[channel] = total.sum_dy;
   }

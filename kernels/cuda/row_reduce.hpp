@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/divisor.hpp"
 #include "kernels/cuda/reductions.hpp"
+#include "kernels/cuda/rounds.hpp"
 
 namespace syncnorm::cuda {
 
@@ -13,8 +14,10 @@ namespace syncnorm::cuda {
 /// of a warp meet in one bank.
 template <class Reduction>
 struct row_board {
-  std::int64_t counts[block_threads];
+  int counts[block_threads];
   typename Reduction::state states[Reduction::width * block_threads];
+  /// Of the tile's columns, in their order.
+  typename Reduction::closing closings[Reduction::width * warp_threads];
 };
 
 /// A reduction over rows, cut as `plan` says.
@@ -25,10 +28,14 @@ struct row_task {
 
   static constexpr int width = Reduction::width;
 
+  /// Loads of each tensor that are under way at the same time: as many bytes
+  /// over all of them as where there is one.
+  static constexpr int flight = loads_in_flight(width) / Reduction::tensors;
+
   Reduction reduction;
   reduce_plan plan;
-  /// Rows of one sample.
-  divisor per_sample;
+  /// Elements from one row of a thread to its next.
+  std::int64_t step = 0;
   /// True channels.
   divisor channels;
   /// [splits, columns]; null if a block's result is the channel's.
@@ -37,7 +44,7 @@ struct row_task {
   row_task(const Reduction& what, const reduce_plan& how, void* scratch)
       : reduction{what},
         plan{how},
-        per_sample{how.shape.spatial},
+        step{how.tile_height * how.shape.channels},
         channels{how.shape.channels / how.shape.fold},
         partials{how.direct() ? nullptr : static_cast<state*>(scratch)} {}
 
@@ -52,29 +59,13 @@ struct row_task {
   SYNCNORM_HOST_DEVICE void share(std::int64_t tile, std::int64_t split,
                                   int thread,
                                   row_board<Reduction>& board) const {
-    constexpr int flight = loads_in_flight(width);
-    auto column = first_column(tile, thread);
-    int row_in_tile = thread / plan.tile_width;
-    std::int64_t count = 0;
-    state states[width];
-    if (row_in_tile < plan.tile_height && column < plan.shape.channels) {
-      constants known[width];
-      SYNCNORM_UNROLL
-      for (int k = 0; k < width; ++k)
-        known[k] = reduction.open(channels.remainder(column + k));
-      std::int64_t step = plan.tile_height;
-      auto row = split * plan.chunk + row_in_tile;
-      auto end = split * plan.chunk + plan.units_of(split);
-      for (; row + (flight - 1) * step < end; row += flight * step)
-        add_round<flight>(states, count, known, column, row);
-      constexpr int rest = loads_behind(width);
-      for (; row < end; row += rest * step)
-        add_rest<rest>(states, count, known, column, row, end);
-    }
-    board.counts[thread] = count;
+    prepare_close(tile, thread, board);
+    auto mine = reduction.samples.dense ? share_of<true>(tile, split, thread)
+                                        : share_of<false>(tile, split, thread);
+    board.counts[thread] = mine.count;
     SYNCNORM_UNROLL
     for (int k = 0; k < width; ++k)
-      board.states[k * block_threads + thread] = states[k];
+      board.states[k * block_threads + thread] = mine.states[k];
   }
 
   /// One level of the tree: each row of threads below `distance` takes in the
@@ -120,74 +111,83 @@ struct row_task {
     for (int k = 0; k < width; ++k) {
       const auto& total = board.states[k * block_threads + thread];
       if (partials == nullptr)
-        reduction.close(column + k, total);
+        reduction.close(column + k, board.closings[thread * width + k], total);
       else
         partials[split * plan.shape.channels + column + k] = total;
     }
   }
 
 private:
+  using fetched = typename Reduction::fetched;
+
+  /// Partial results of a thread, a column each, of as many rows.
+  struct share_type {
+    int count = 0;
+    state states[width];
+  };
+
   [[nodiscard]] SYNCNORM_HOST_DEVICE std::int64_t
   first_column(std::int64_t tile, int thread) const {
     return (tile * plan.tile_width + thread % plan.tile_width) * width;
   }
 
-  using fetched = typename Reduction::fetched;
-
-  /// A full round of loads, of which all are under way before one is used.
-  template <int Loads>
-  SYNCNORM_HOST_DEVICE void
-  add_round(state (&states)[width], std::int64_t& count,
-            const constants (&known)[width], std::int64_t column,
-            std::int64_t row) const {
-    fetched in[Loads];
-    SYNCNORM_UNROLL
-    for (int i = 0; i < Loads; ++i)
-      in[i] = fetch(column, row + i * plan.tile_height);
-    add<Loads>(states, count, known, in);
+  /// Loads what `put` needs, long before.
+  SYNCNORM_HOST_DEVICE void prepare_close(std::int64_t tile, int thread,
+                                          row_board<Reduction>& board) const {
+    int columns = plan.tile_width * width;
+    auto column = tile * columns + thread;
+    if (partials == nullptr && thread < columns && column < plan.shape.channels)
+      board.closings[thread] = reduction.before_close(column);
   }
 
-  /// Up to `Most` loads behind the last full round, likewise.
-  template <int Most>
-  SYNCNORM_HOST_DEVICE void
-  add_rest(state (&states)[width], std::int64_t& count,
-           const constants (&known)[width], std::int64_t column,
-           std::int64_t row, std::int64_t end) const {
-    fetched in[Most][1];
+  template <bool Dense>
+  SYNCNORM_HOST_DEVICE share_type share_of(std::int64_t tile,
+                                           std::int64_t split,
+                                           int thread) const {
+    share_type mine;
+    auto column = first_column(tile, thread);
+    int row_in_tile = thread / plan.tile_width;
+    if (row_in_tile >= plan.tile_height || column >= plan.shape.channels)
+      return mine;
+    constants known[width];
+    open(column, known);
+    auto next =
+        (split * plan.chunk + row_in_tile) * plan.shape.channels + column;
+    auto fetch = [&] {
+      auto flat = next;
+      next += step;
+      return reduction.template fetch<Dense>(flat);
+    };
+    auto add = [&](const auto& in) { add_to(mine, known, in); };
+    // An int suffices for what one block does.
+    int left = int(plan.units_of(split)) - row_in_tile;
+    add_in_rounds<flight, width>(left, plan.tile_height, fetch, add);
+    return mine;
+  }
+
+  SYNCNORM_HOST_DEVICE void open(std::int64_t column,
+                                 constants (&known)[width]) const {
+    auto channel = channels.remainder(column);
     SYNCNORM_UNROLL
-    for (int i = 0; i < Most; ++i)
-      if (row + i * plan.tile_height < end)
-        in[i][0] = fetch(column, row + i * plan.tile_height);
-    SYNCNORM_UNROLL
-    for (int i = 0; i < Most; ++i)
-      if (row + i * plan.tile_height < end)
-        add<1>(states, count, known, in[i]);
+    for (int k = 0; k < width; ++k) {
+      known[k] = reduction.open(channel);
+      channel = channel + 1 == channels.value() ? 0 : channel + 1;
+    }
   }
 
   template <int Loads>
-  SYNCNORM_HOST_DEVICE static void
-  add(state (&states)[width], std::int64_t& count,
-      const constants (&known)[width], const fetched (&in)[Loads]) {
-    auto weights =
-        math::weights_of_merge<typename Reduction::real>(count, Loads);
+  SYNCNORM_HOST_DEVICE static void add_to(share_type& mine,
+                                          const constants (&known)[width],
+                                          const fetched (&in)[Loads]) {
     SYNCNORM_UNROLL
     for (int k = 0; k < width; ++k) {
       typename Reduction::template values<Loads> values;
       SYNCNORM_UNROLL
       for (int i = 0; i < Loads; ++i)
         Reduction::put(values, i, in[i], k, known[k]);
-      Reduction::add(states[k], weights, values, known[k]);
+      Reduction::add(mine.states[k], mine.count, values, known[k]);
     }
-    count += Loads;
-  }
-
-  SYNCNORM_HOST_DEVICE typename Reduction::fetched
-  fetch(std::int64_t column, std::int64_t row) const {
-    auto n = per_sample.quotient(row);
-    auto s = row - n * per_sample.value();
-    auto offset = s * plan.shape.channels + column;
-    auto flat = n * plan.shape.channels * plan.shape.spatial + offset;
-    return reduction.fetch(n, offset, flat);
+    mine.count += Loads;
   }
 };
 

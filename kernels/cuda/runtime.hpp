@@ -64,6 +64,10 @@ public:
     return operation_;
   }
 
+  [[nodiscard]] int device_index() const noexcept {
+    return where_.index;
+  }
+
   /// As the function above, for this operation and device.
   void check(cudaError_t status, std::string_view call) const {
     cuda::check(status, operation_, call, where_);

@@ -11,6 +11,8 @@ namespace {
 template <class Task>
 __global__ void __launch_bounds__(block_threads)
     array_kernel(const __grid_constant__ Task task) {
+  wait_for_earlier_kernels();
+  let_next_kernel_come();
   auto element = std::int64_t{blockIdx.x} * block_threads + threadIdx.x;
   if (element < task.elements)
     task.run(element);

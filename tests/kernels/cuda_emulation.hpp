@@ -20,9 +20,9 @@
 namespace syncnorm::testing {
 
 /// Merges the shares of a block, neighbours first.
-template <class Reduction>
-cuda::counted<Reduction>
-reduce_block(std::vector<cuda::counted<Reduction>> shares) {
+template <class Reduction, class Count>
+cuda::counted<Reduction, Count>
+reduce_block(std::vector<cuda::counted<Reduction, Count>> shares) {
   for (std::size_t d = 1; d < shares.size(); d *= 2)
     for (std::size_t i = 0; i + d < shares.size(); i += 2 * d)
       shares[i] = cuda::merge_counted<Reduction>{}(shares[i], shares[i + d]);
@@ -53,13 +53,13 @@ private:
     for (std::int64_t block = 0; block < task.blocks(); ++block) {
       auto split = block / task.plan.shape.channels;
       auto channel = block % task.plan.shape.channels;
-      std::vector<cuda::counted<Reduction>> shares;
+      std::vector<cuda::counted<Reduction, int>> shares;
       for (int thread = 0; thread < cuda::block_threads; ++thread)
         shares.push_back(task.share(channel, split, thread));
       auto total = reduce_block(std::move(shares));
       if (total.count != task.plan.count_of(split))
         throw std::logic_error("a block did not see all of its run");
-      task.put(channel, split, total);
+      task.put(channel, split, task.reduction.before_close(channel), total);
     }
   }
 
@@ -83,12 +83,13 @@ private:
 
   template <class Reduction>
   static void merge(const cuda::merge_partials_task<Reduction>& task) {
-    int threads = task.partials_per_channel() <= 64 ? 32 : cuda::block_threads;
+    int threads = task.for_a_warp() ? cuda::warp_threads : cuda::block_threads;
     for (std::int64_t c = 0; c < task.channels(); ++c) {
       std::vector<cuda::counted<Reduction>> shares;
       for (int thread = 0; thread < threads; ++thread)
         shares.push_back(task.share(c, task.channels(), thread, threads));
-      task.reduction.close(c, reduce_block(std::move(shares)).state);
+      task.reduction.close(c, task.reduction.before_close(c),
+                           reduce_block(std::move(shares)).state);
     }
   }
 };

@@ -23,6 +23,11 @@ bool are_moments_of(float size, const cuda::counted<float_moments>& got) {
   return std::abs(double(got.state.m2) - want) <= limit * want;
 }
 
+/// Of tensors all samples of which are the same memory.
+cuda::sample_index one_for_all(const tensor_shape& shape) {
+  return {cuda::divisor{shape.channels * shape.spatial}, false};
+}
+
 } // namespace
 
 // Channels so many that a block might do for each, all samples in the same
@@ -37,15 +42,21 @@ TEST_CASE("merges that round to one side do not add up over large planes") {
     for (std::int64_t s = 0; s < shape.spatial; ++s)
       x[s] = s % 2 == 0 ? size : -size;
     std::vector<math::mean_m2<float>> unused(std::size_t(plan.partials()));
-    cuda::plane_task<float_moments> task{
-        {{x, 0}, nullptr, nullptr, shape.spatial}, plan, unused.data()};
+    cuda::plane_task<float_moments> task{{one_for_all(shape),
+                                          {x, -shape.channels * shape.spatial},
+                                          nullptr,
+                                          nullptr,
+                                          shape.spatial},
+                                         plan,
+                                         unused.data()};
     cuda::counted<float_moments> total;
     for (std::int64_t split = 0; split < plan.splits; ++split) {
-      std::vector<cuda::counted<float_moments>> shares;
+      std::vector<cuda::counted<float_moments, int>> shares;
       for (int thread = 0; thread < cuda::block_threads; ++thread)
         shares.push_back(task.share(0, split, thread));
-      total = cuda::merge_counted<float_moments>{}(
-          total, reduce_block(std::move(shares)));
+      auto run = reduce_block(std::move(shares));
+      total =
+          cuda::merge_counted<float_moments>{}(total, {run.count, run.state});
     }
     REQUIRE(total.count == shape.per_channel());
     CHECK(are_moments_of(size, total));
@@ -65,7 +76,13 @@ TEST_CASE("merges that round to one side do not add up over many rows") {
       x[i] = i / period % 2 == 0 ? size : -size;
     std::vector<math::mean_m2<float>> unused(std::size_t(plan.partials()));
     cuda::row_task<float_moments> task{
-        {{x.data(), 0}, nullptr, nullptr, 1}, plan, unused.data()};
+        {one_for_all(shape),
+         {x.data(), -shape.channels * shape.spatial},
+         nullptr,
+         nullptr,
+         1},
+        plan,
+        unused.data()};
     cuda::counted<float_moments> total;
     for (std::int64_t split = 0; split < plan.splits; ++split) {
       for (int thread = 0; thread < cuda::block_threads; ++thread)

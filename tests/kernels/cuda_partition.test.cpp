@@ -121,6 +121,41 @@ TEST_CASE("a reduction of few channels fills the GPU, and one of little data "
 }
 
 TEST_CASE(
+    "few rows take one pass, by tiles so narrow that each block has all of "
+    "them") {
+  for (std::size_t bytes : {2, 4}) {
+    auto width = std::int64_t(vector_bytes) / std::int64_t(bytes);
+    for (std::int64_t rows : {1, 30, 200, 256}) {
+      auto plan =
+          plan_reduction(last_format, {rows, 1024, 1}, bytes, true, true);
+      CHECK(plan.direct());
+      CHECK(plan.tile_width >= 4);
+      CHECK(plan.tiles == divide_up(1024 / width, plan.tile_width));
+    }
+    auto many = plan_reduction(last_format, {3000, 1024, 1}, bytes, true, true);
+    CHECK(many.tile_width == 32);
+    CHECK(many.splits > 1);
+  }
+}
+
+TEST_CASE("a pass over rows has few threads with many packs each before it has "
+          "many threads") {
+  for (int width : {4, 8}) {
+    auto blocks = [width](std::int64_t packs) {
+      return make_pass_plan({last_format, 1, width, packs}, width).blocks;
+    };
+    auto wave = width == 8 ? 264 : 528;
+    std::int64_t packs_of_block = 256 * 8;
+    CHECK(blocks(512 * 100) == 100);
+    CHECK(blocks(512 * wave) == wave);
+    CHECK(blocks(512 * wave + 512) == wave);
+    CHECK(blocks(packs_of_block * (2 * wave - 1)) == wave);
+    CHECK(blocks(packs_of_block * 2 * wave) == 2 * wave);
+    CHECK(blocks(packs_of_block * 100'000) == 2112);
+  }
+}
+
+TEST_CASE(
     "a thread merges a bounded number of rounds, however large the tensor") {
   for (auto format : {first_format, last_format})
     for (std::int64_t c : {1, 3, 64, 265, 2048, 100'000})

@@ -1,0 +1,66 @@
+#pragma once
+
+// The loop of one thread of a reduction: loads by rounds, of which all are
+// under way before one is used.
+
+#include "kernels/cuda/partition.hpp"
+#include "kernels/cuda/unroll.hpp"
+
+namespace syncnorm::cuda {
+
+/// One round. `fetch()` loads what comes next, `add(in)` takes an array of
+/// that.
+template <int Loads, class Fetch, class Add>
+SYNCNORM_HOST_DEVICE void add_round(const Fetch& fetch, const Add& add) {
+  decltype(fetch()) in[Loads];
+  SYNCNORM_UNROLL
+  for (int i = 0; i < Loads; ++i)
+    in[i] = fetch();
+  add(in);
+}
+
+/// What is behind the last full round: half a round, a quarter, ... where there
+/// is as much.
+template <int Loads, class Fetch, class Add>
+SYNCNORM_HOST_DEVICE void add_halves(int left, int step, const Fetch& fetch,
+                                     const Add& add) {
+  if constexpr (Loads > 0) {
+    if (left > (Loads - 1) * step) {
+      add_round<Loads>(fetch, add);
+      left -= Loads * step;
+    }
+    add_halves<Loads / 2>(left, step, fetch, add);
+  }
+}
+
+/// The same, up to `Most` loads at once.
+template <int Most, class Fetch, class Add>
+SYNCNORM_HOST_DEVICE void add_rest(int left, int step, const Fetch& fetch,
+                                   const Add& add) {
+  decltype(fetch()) in[Most][1];
+  SYNCNORM_UNROLL
+  for (int i = 0; i < Most; ++i)
+    if (left > i * step)
+      in[i][0] = fetch();
+  SYNCNORM_UNROLL
+  for (int i = 0; i < Most; ++i)
+    if (left > i * step)
+      add(in[i]);
+}
+
+/// All loads of a thread that takes every `step`-th of `left` units, the first
+/// of them first.
+/// @tparam Flight  loads of a round.
+template <int Flight, int Width, class Fetch, class Add>
+SYNCNORM_HOST_DEVICE void add_in_rounds(int left, int step, const Fetch& fetch,
+                                        const Add& add) {
+  for (; left > (Flight - 1) * step; left -= Flight * step)
+    add_round<Flight>(fetch, add);
+  // By vectors these would take registers that other blocks need.
+  if constexpr (Width == 1)
+    add_rest<Flight - 1>(left, step, fetch, add);
+  else
+    add_halves<Flight / 2>(left, step, fetch, add);
+}
+
+} // namespace syncnorm::cuda
