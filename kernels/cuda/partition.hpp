@@ -139,7 +139,8 @@ struct reduce_plan {
 
 /// Rounds of loads of one thread at most: what it merges one after the other in
 /// the type of calculation, few enough to keep the rounding small. A larger
-/// tensor is cut into more runs.
+/// tensor is cut into more runs. A reduction of two tensors over rows has twice
+/// as many, of half the length.
 inline constexpr std::int64_t thread_rounds = 256;
 
 /// Vectors of a tile of a reduction over rows at most. A warp's; where there
