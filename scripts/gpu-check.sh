@@ -276,7 +276,7 @@ compile() {
 
 # The first errors of a build, in lines of bearable length.
 first_errors() {
-  grep -m5 -E 'error|undefined' "$build/build.log" | cut -c1-300 || true
+  grep -m5 -E 'error: |undefined ' "$build/build.log" | cut -c1-300 || true
 }
 
 # must_build STATUS WHAT LOG
