@@ -214,6 +214,7 @@ int report::finish() const {
                              + options_.filter + '"'};
   auto summary = nlohmann::json::array();
   int missed = 0;
+  int goals = 0;
   for (const auto& one : rows_) {
     summary.push_back({{"name", one.name},
                        {"ours", one.ours},
@@ -223,11 +224,12 @@ int report::finish() const {
                        {"goal", one.goal},
                        {"met", one.met}});
     missed += one.met ? 0 : 1;
+    goals += one.goal == "reported" ? 0 : 1;
   }
   write(options_.summary, summary);
   write(options_.benchmark_out,
         {{"context", machine()}, {"benchmarks", benchmarks_}});
-  std::printf("\n%d of %zu goals not met\n", missed, rows_.size());
+  std::printf("\n%d of %d goals not met\n", missed, goals);
   return missed;
 }
 

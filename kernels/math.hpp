@@ -71,20 +71,18 @@ merged(mean_m2<Real> a, mean_m2<Real> b, merge_weights<Real> weights) {
 template <class Real>
 inline constexpr Real largest = std::numeric_limits<Real>::max();
 
-/// The moments of a and of some values x more, from sum(x - a.mean) and
-/// sum((x - a.mean)^2).
+/// The moments of a and of some values x more, `count` in all, from
+/// shift = sum((x - a.mean) / count) and sum((x - a.mean)^2).
 ///
-/// Numerics: with k values more than the n of a, the product that is subtracted
-/// is at most k / (n + k) of the squares: no more than one digit in two is lost
-/// where k is at most n.
-/// @param share  1 / (the count of the union)
+/// Numerics: with k of the values new, what is subtracted from the squares is
+/// at most k / count of them: no more than one bit is lost where a has as many
+/// values. Of squares that are too large, infinity is left, not a NaN.
 template <class Real>
 SYNCNORM_HOST_DEVICE constexpr mean_m2<Real>
-extended(mean_m2<Real> a, Real sum, Real squares, Real share) {
-  auto shift = sum * share;
-  // Of squares that are too large, infinity is left, not a NaN.
+extended(mean_m2<Real> a, Real shift, Real squares, Real count) {
   auto finite = squares <= largest<Real>;
-  return {a.mean + shift, a.m2 + (finite ? squares - sum * shift : squares)};
+  return {a.mean + shift,
+          a.m2 + (finite ? squares - shift * shift * count : squares)};
 }
 
 /// One node of the tree of `merge_moments`: calculated in float64, rounded to

@@ -84,9 +84,9 @@ struct known_constants {
   typename Pass::constants values[size];
 };
 
-/// Reads value `k` of `Width` neighbours in each array it is given; a thread
-/// that reads all of them loads by vectors.
-template <int Width, class Real>
+/// Reads value `k` of neighbours in each array it is given; a thread that reads
+/// all of them loads by vectors.
+template <class Real>
 struct read_of_run {
   std::int64_t first;
   int k;
@@ -118,7 +118,7 @@ open_row(const Pass& pass, std::int64_t channel,
     if (pass.channel.whole_runs) {
       SYNCNORM_UNROLL
       for (int k = 0; k < width; ++k)
-        values[k] = pass.open(read_of_run<width, real>{channel, k});
+        values[k] = pass.open(read_of_run<real>{channel, k});
       return;
     }
   SYNCNORM_UNROLL

@@ -23,7 +23,7 @@ struct gapped {
   std::int64_t gap = 0;
 
   /// @tparam Plain  the call's tensors are known to have no gaps.
-  template <bool Plain = false>
+  template <bool Plain>
   [[nodiscard]] SYNCNORM_HOST_DEVICE T* at(const sample_index& samples,
                                            std::int64_t flat) const {
     if (Plain || samples.dense)

@@ -26,8 +26,7 @@ __device__ inline void wait_for_earlier_kernels() {
 }
 
 /// Lets the blocks of the kernel that is enqueued next come as soon as there is
-/// room for them. Not for a kernel of large blocks that leaves many
-/// multiprocessors free: there those of the next one would pile up.
+/// room for them.
 __device__ inline void let_next_kernel_come() {
 #if __CUDA_ARCH__ >= 900
   cudaTriggerProgrammaticLaunchCompletion();

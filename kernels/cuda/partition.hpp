@@ -144,8 +144,8 @@ struct reduce_plan {
 inline constexpr std::int64_t thread_rounds = 256;
 
 /// Vectors of a tile of a reduction over rows at most. A warp's; where there
-/// are few rows, so few that a block has all of them with one round of loads
-/// and needs no second pass, but no less than 64 bytes.
+/// are few rows, so few that a block has all of them with one round of loads,
+/// but no less than four.
 [[nodiscard]] constexpr std::int64_t widest_tile(std::int64_t rows,
                                                  std::int64_t round) {
   constexpr std::int64_t narrowest = 4;

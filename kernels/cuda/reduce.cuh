@@ -11,8 +11,8 @@
 
 namespace syncnorm::cuda {
 
-/// Blocks of a reduction that a multiprocessor can hold at all: 1024 threads
-/// before compute capability 8.0, 1536 from then on.
+/// Blocks of a reduction that every multiprocessor can hold: 1024 threads
+/// before compute capability 8.0, at least 1536 from then on.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
 inline constexpr int most_blocks = 4;
 #else
@@ -46,8 +46,8 @@ __global__ void __launch_bounds__(block_threads, plane_blocks<Reduction>)
     task.put(channel, split, known, total);
 }
 
-/// Blocks of a reduction over rows, likewise: at least three, where registers
-/// permit four, as `reduce_blocks` counts on.
+/// Blocks of a reduction over rows, likewise: four, or as many as spill few
+/// registers.
 template <class Reduction>
 inline constexpr int row_blocks = sizeof(typename Reduction::real) == 8 ? 2
                                   : Reduction::width == 8
@@ -82,6 +82,8 @@ template <class Reduction, int Threads>
 __global__ void __launch_bounds__(Threads) merge_partials_kernel(
     const __grid_constant__ merge_partials_task<Reduction> task) {
   wait_for_earlier_kernels();
+  // Beside large blocks those of the next kernel would be spread unevenly,
+  // which takes longer than to wait for them.
   if constexpr (Threads == warp_threads)
     let_next_kernel_come();
   using block_reduce = cub::BlockReduce<counted<Reduction>, Threads>;

@@ -29,9 +29,9 @@ namespace syncnorm::cuda {
 ///
 /// The values are taken relative to the channel's first element, so that the
 /// mean of values far from zero is rounded once, at the end, and not at each
-/// merge. M2 does not depend on that choice: a thread's first group of values
-/// is centred at its own mean, each further one at the mean of those before,
-/// and threads are merged by Chan's update.
+/// merge. A thread's first group of values is summed about the first of them,
+/// each further one about the mean of those before, and threads are merged by
+/// Chan's update.
 template <class T, class Real, int Width>
 struct moments_of {
   static constexpr int width = Width;
@@ -89,15 +89,18 @@ struct moments_of {
                                        const values<K>& in, const constants&) {
     if (count == 0)
       total.mean = in.x[0];
-    Real sum = 0;
+    auto n = Real(count + K);
+    auto share = 1 / n;
+    // The sum of the deviations could be too large where their mean is not.
+    Real shift = 0;
     Real squares = 0;
     SYNCNORM_UNROLL
     for (int k = 0; k < K; ++k) {
       auto deviation = in.x[k] - total.mean;
-      sum += deviation;
+      shift = elements::multiply_add(deviation, share, shift);
       squares = elements::multiply_add(deviation, deviation, squares);
     }
-    total = math::extended(total, sum, squares, Real(1) / Real(count + K));
+    total = math::extended(total, shift, squares, n);
   }
 
   SYNCNORM_HOST_DEVICE static state

@@ -49,7 +49,8 @@ class device_scope {
 public:
   /// @throws error `device_unavailable` if the device is not there,
   ///         `device_mismatch` if the stream is of another one (CUDA 12.8 and
-  ///         later; before, the launch itself fails), `device_failure`, also
+  ///         later; before, and where a graph captures it, the launch itself
+  ///         fails), `device_failure`, also
   ///         for what earlier work of the process has done to its devices.
   device_scope(const execution& run, std::string_view operation);
 

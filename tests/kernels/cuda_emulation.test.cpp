@@ -98,6 +98,24 @@ TEST_CASE("merges that round to one side do not add up over many rows") {
   }
 }
 
+// Not so on a CPU (docs/numerics.md).
+TEST_CASE("the mean of values near the largest is finite, as they are") {
+  auto where = backend_under_test().where();
+  for (auto format :
+       {memory_format::channels_first, memory_format::channels_last})
+    for (auto size : {3e37, 1e38}) {
+      host_tensor x{{dtype::float32, {1, 8, 8192}, format, 8 * 8192, where}, 0};
+      for (int c = 0; c < 8; ++c)
+        for (int s = 0; s < 8192; ++s)
+          x.set(0, c, s, s % 2 == 0 ? size : -size);
+      auto found = run_moments(backend_under_test(), x, dtype::float32);
+      for (std::size_t c = 0; c < 8; ++c) {
+        CHECK(std::abs(found.mean[c]) <= 1e-3 * size);
+        CHECK(found.m2[c] == double(INFINITY));
+      }
+    }
+}
+
 TEST_CASE("more parts than two launches take are refused, with nothing "
           "written") {
   std::vector<double> one{1}, out{7}, second{8};

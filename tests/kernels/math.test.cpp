@@ -46,14 +46,14 @@ TEST_CASE("shifted sums give the moments whatever value is the pivot") {
 TEST_CASE("moments are extended by values that were summed about their mean") {
   std::vector<double> values{3, 5, 4, 9, 1e4};
   auto before = two_pass(values);
-  auto sum = 0.0;
+  auto shift = 0.0;
   auto squares = 0.0;
   for (auto x : {2.0, 6.0, 6.0, -7.0}) {
     values.push_back(x);
-    sum += x - before.mean;
+    shift += (x - before.mean) / 9;
     squares += (x - before.mean) * (x - before.mean);
   }
-  auto got = math::extended(before, sum, squares, 1.0 / 9);
+  auto got = math::extended(before, shift, squares, 9.0);
   auto want = two_pass(values);
   CHECK(got.mean == doctest::Approx(want.mean).epsilon(1e-14));
   CHECK(got.m2 == doctest::Approx(want.m2).epsilon(1e-14));
