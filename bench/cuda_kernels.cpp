@@ -159,9 +159,9 @@ struct session {
 
 /// How much of their scale libtorch's sums may be off.
 double peer_tolerance(operation which, dtype type) {
-  // It rounds what a warp has added up of dy to the tensor's type, of which the
-  // unit roundoff is 2^-9 at most (seen with libtorch 2.11 and bfloat16, planes
-  // of channels); a rounding more for what those are made of.
+  // Its threads hand their sums to each other in the tensor's type, of which
+  // the unit roundoff is 2^-9 at most (libtorch 2.11, planes of channels); a
+  // rounding more for what those are made of.
   constexpr double of_half_types = 1.0 / 256;
   // A thread adds up to 1600 terms one after the other in float32: 1600 times
   // 2^-24 at worst, and as much for the other roundings.
