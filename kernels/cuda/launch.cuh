@@ -18,7 +18,8 @@ namespace syncnorm::cuda {
 // before it: the blocks stand ready by the time when that ends, by CUDA's
 // programmatic dependent launch. Other code starts when that has ended.
 
-/// What every kernel does first: waits for all that was enqueued before it.
+/// What every kernel does first (a test looks): waits for all that was enqueued
+/// before it.
 __device__ inline void wait_for_earlier_kernels() {
 #if __CUDA_ARCH__ >= 900
   cudaGridDependencySynchronize();

@@ -14,6 +14,7 @@
 
 namespace syncnorm::cuda {
 
+/// How the kernel finds the samples of tensors of that shape.
 [[nodiscard]] inline sample_index
 samples_of(const extents& shape, std::initializer_list<tensor_layout> layouts) {
   return {divisor{shape.channels * shape.spatial},

@@ -1,0 +1,27 @@
+# Fails if a CUDA kernel does something before it waits for earlier kernels: it is
+# launched so that it may come before they have ended (kernels/cuda/launch.cuh).
+#
+#   cmake -DROOT=<repository> -P kernels_wait.cmake
+
+file(GLOB_RECURSE sources "${ROOT}/kernels/*.cu" "${ROOT}/kernels/*.cuh")
+set(count 0)
+set(found "")
+foreach(source IN LISTS sources)
+  file(READ "${source}" text)
+  string(REGEX MATCHALL "__global__" kernels "${text}")
+  string(REGEX MATCHALL "__global__[^{]*{[ \n]*wait_for_earlier_kernels[(]"
+               waiting "${text}")
+  list(LENGTH kernels all)
+  list(LENGTH waiting some)
+  math(EXPR count "${count} + ${all}")
+  if(NOT all EQUAL some)
+    string(APPEND found "\n${source}: ${some} of ${all}")
+  endif()
+endforeach()
+if(count EQUAL 0)
+  message(FATAL_ERROR "no kernels under ${ROOT}")
+endif()
+if(found)
+  message(FATAL_ERROR "not all kernels wait for earlier ones first:${found}")
+endif()
+message(STATUS "${count} kernels, all wait for earlier ones first")
