@@ -1,5 +1,7 @@
 #include "syncnorm/batch_norm_participant.hpp"
 
+#include "stream_waiter.hpp"
+
 #include "syncnorm/config.hpp"
 #include "syncnorm/detail/host_copy.hpp"
 #include "syncnorm/detail/is_distant.hpp"

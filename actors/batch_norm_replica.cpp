@@ -211,7 +211,7 @@ void batch_norm_replica::write_tape(batch_norm_tape& tape, std::int64_t count,
                                     std::span<const double> values) const {
   tape.source_ = source_of_round();
   tape.count_ = count;
-  tape.on_device_ = {};
+  tape.device_statistics_ = {};
   for (auto* x : {&tape.mean_, &tape.inv_std_})
     if (x->size() != channels() || x->type() != statistics_type(options_.type))
       *x = {options_.type, channels()};
@@ -223,7 +223,7 @@ void batch_norm_replica::write_tape(batch_norm_tape& tape, std::int64_t count,
                                     device_array values) const {
   tape.source_ = source_of_round();
   tape.count_ = count;
-  tape.on_device_ = std::move(values);
+  tape.device_statistics_ = std::move(values);
 }
 
 batch_norm_tape batch_norm_replica::accept(const batch_norm_reply& reply) {
@@ -256,7 +256,7 @@ void batch_norm_replica::apply(const batch_norm_tape& tape,
                                const const_tensor_view& x,
                                const tensor_view& y) {
   if (device_)
-    device_->normalize(x, tape.on_device_, y);
+    device_->normalize(x, tape.device_statistics_, y);
   else
     normalize(run(), x, parameters(tape), y);
 }
@@ -275,7 +275,7 @@ batch_norm_message batch_norm_replica::begin_backward(
   message.count = x.shape().per_channel();
   message.call = tape.call_;
   if (device_)
-    message.values = device_->sums(x, dy, tape.on_device_);
+    message.values = device_->sums(x, dy, tape.device_statistics_);
   else
     message.values = sums_on_host(dy, x, tape);
   return message;
@@ -309,7 +309,8 @@ void batch_norm_replica::end_backward(const batch_norm_reply& reply,
   if (device_) {
     bring_to_device();
     auto totals = device_->receive(reply.values);
-    device_->input_gradient(x, dy, tape.on_device_, totals, reply.count, dx);
+    device_->input_gradient(x, dy, tape.device_statistics_, totals, reply.count,
+                            dx);
     device_->add_gradients();
     device_is_newer_ = true;
     return;

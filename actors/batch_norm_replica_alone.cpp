@@ -17,7 +17,7 @@ batch_norm_tape batch_norm_replica::running_tape() {
   batch_norm_tape tape;
   tape.source_ = batch_norm_tape::source::running;
   if (device_) {
-    tape.on_device_ =
+    tape.device_statistics_ =
         device_->running_tape(options_.online ? num_elements_tracked_ : 1);
     return tape;
   }

@@ -22,7 +22,7 @@ std::string to_text(const tensor_shape& shape) {
 }
 
 std::string to_text(const batch_norm_tape& tape) {
-  const auto& there = tape.on_device();
+  const auto& there = tape.device_statistics();
   auto on_device = there.data() != nullptr;
   return fmt::format("{} statistics of {} channels on {}",
                      to_string(on_device ? there.type() : tape.mean().type()),
@@ -95,7 +95,7 @@ void batch_norm_replica::require_inputs(
   if (xs.size() == 1)
     return require("forward", "x", xs[0]);
   for (std::size_t i = 0; i < xs.size(); ++i)
-    require("forward", fmt::format("x[{}]", i).c_str(), xs[i]);
+    require("forward", ("x[" + std::to_string(i) + "]").c_str(), xs[i]);
 }
 
 void batch_norm_replica::require_alone(
@@ -145,7 +145,7 @@ void batch_norm_replica::require_backward(const const_tensor_view& dy,
 
 bool batch_norm_replica::is_readable(const batch_norm_tape& tape) const {
   auto type = statistics_type(options_.type);
-  const auto& there = tape.on_device_;
+  const auto& there = tape.device_statistics_;
   if (device_)
     return there.size() == 2 * channels() && there.type() == type
            && there.stream().where() == options_.where;

@@ -17,12 +17,6 @@ namespace syncnorm::detail {
 
 namespace {
 
-caf::error to_answer(const std::exception& reason) {
-  if (const auto* x = dynamic_cast<const error*>(&reason))
-    return to_caf_error(*x);
-  return make_error(errc::participant_failed, reason.what());
-}
-
 std::vector<const_tensor_view> views_of(const std::vector<shared_tensor>& xs) {
   std::vector<const_tensor_view> result;
   result.reserve(xs.size());
@@ -32,6 +26,12 @@ std::vector<const_tensor_view> views_of(const std::vector<shared_tensor>& xs) {
 }
 
 } // namespace
+
+caf::error to_answer(const std::exception& reason) {
+  if (const auto* x = dynamic_cast<const error*>(&reason))
+    return to_caf_error(*x);
+  return make_error(errc::participant_failed, reason.what());
+}
 
 batch_norm_slave::batch_norm_slave(caf::actor_config& config,
                                    std::shared_ptr<batch_norm_replica> replica,
@@ -347,107 +347,6 @@ void batch_norm_slave::finish_backward(const job_ptr& at,
               else
                 mine.promise.deliver(answer_of(dx, mine.back));
             });
-}
-
-// -- exchange -----------------------------------------------------------------
-
-void batch_norm_slave::exchange(const job_ptr& at, batch_norm_message message,
-                                on_reply done) {
-  if (!role_.master)
-    return done(merge_round(std::move(message)));
-  current_ = at;
-  sent_ = std::move(message);
-  done_ = std::move(done);
-  try {
-    contribute();
-  } catch (const std::exception&) {
-    current_ = nullptr;
-    throw;
-  }
-}
-
-void batch_norm_slave::contribute() {
-  if (host_only_ && sent_.values.on_device())
-    contribute_from_host();
-  else
-    contribute(sent_);
-}
-
-void batch_norm_slave::contribute(const batch_norm_message& message) {
-  auto taken = [this](const batch_norm_reply& reply) { go_on(reply); };
-  auto failed = [this](const caf::error& reason) { stop(reason); };
-  run_woken_here here{this};
-  if (role_.copy_id != 0)
-    return pipe_->run_slave(this, message).then(taken, failed);
-  run_master(this, role_.master, message).then(taken, failed);
-}
-
-void batch_norm_slave::go_on(const batch_norm_reply& reply) {
-  if (overtaken_ != caf::none)
-    return stop(std::exchange(overtaken_, {}));
-  if (!reply.resend) {
-    // Another pass may begin before this one is done.
-    auto done = std::exchange(done_, nullptr);
-    sent_ = {};
-    return leave_exchange([&] { done(reply); });
-  }
-  host_only_ = true;
-  try {
-    contribute();
-  } catch (const std::exception&) {
-    leave_exchange([] { throw; });
-  }
-}
-
-void batch_norm_slave::stop(const caf::error& reason) {
-  done_ = nullptr;
-  sent_ = {};
-  overtaken_ = {};
-  if (auto mine = std::exchange(current_, nullptr))
-    drop(*mine, from_master(reason));
-  next();
-}
-
-template <class F>
-void batch_norm_slave::leave_exchange(F f) {
-  auto mine = std::exchange(current_, nullptr);
-  try {
-    f();
-  } catch (const std::exception& x) {
-    drop(*mine, to_answer(x));
-    give_up(x.what());
-  }
-  next();
-}
-
-caf::error batch_norm_slave::from_master(const caf::error& reason) const {
-  auto code = code_of(reason);
-  if (code.value_or(errc::master_down) != errc::master_down)
-    return reason;
-  auto why = text_of(code ? reason : master_is_down(role_.copy_id, reason));
-  return make_error(errc::master_down,
-                    with_layer(replica_->options().name, why));
-}
-
-caf::result<sync_metrics> batch_norm_slave::metrics() {
-  if (!role_.master)
-    return sync_metrics{};
-  auto promise = make_response_promise<sync_metrics>();
-  // Not delegated: a master on another node may be lost.
-  read_metrics(this, role_.master)
-      .then(
-          [promise](sync_metrics& x) mutable { promise.deliver(std::move(x)); },
-          [this, promise](const caf::error& x) mutable {
-            promise.deliver(from_master(x));
-          });
-  return promise;
-}
-
-void batch_norm_slave::give_up(const std::string& why) {
-  if (pipe_)
-    pipe_->give_up(this, why);
-  else if (role_.master)
-    detail::send(this, role_.master, give_up_atom_v, round_tag{}, why);
 }
 
 } // namespace syncnorm::detail

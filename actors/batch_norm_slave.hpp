@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
@@ -38,6 +39,9 @@ struct slave_role {
   /// Told when the actor has ended.
   std::shared_ptr<future_writer<bool>> ended;
 };
+
+/// What whoever asked for a pass that threw `reason` is answered.
+[[nodiscard]] caf::error to_answer(const std::exception& reason);
 
 /// The actor of one copy of a batch-norm layer. Copy 0's leads the rounds, and
 /// ends the master when it ends.

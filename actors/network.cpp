@@ -249,7 +249,7 @@ void use_network(caf::actor_system_config& config, caf::timespan lost_after) {
   if (lost_after < std::chrono::milliseconds{5})
     throw error{errc::invalid_argument,
                 fmt::format("use_network: a node must have 5 ms or more until "
-                            "it is taken for lost, got {} ns",
+                            "it is considered lost, got {} ns",
                             lost_after.count())};
   config.load<caf::io::middleman>();
   detail::set_heartbeats(config, lost_after / 5, lost_after);

@@ -103,11 +103,11 @@ std::optional<caf::error> roster::refuse(const participant& x,
         errc::invalid_identifier,
         x.is_relay
             ? fmt::format("{}: a relay must stand for 1 replica or more from "
-                          "identifier 1 on (0 is the master's own), up to "
+                          "identifier 1 on (0 is the owner's), up to "
                           "2^63 - 2, got {} from {} on",
                           where, x.count, x.identifier)
             : fmt::format("{}: a slave's identifier must be 1 or more (0 is "
-                          "the master's own), up to 2^63 - 2, got {}",
+                          "the owner's), up to 2^63 - 2, got {}",
                           where, x.identifier));
   if (count_ != 0
       && (x.identifier < first_ || x.identifier + x.count > first_ + count_))

@@ -24,7 +24,8 @@ namespace syncnorm::detail {
 finalize_options_of(const statistics_update& update, std::int64_t batches);
 
 /// Online, in host memory: merges a batch into all that was `seen` before.
-/// @param batch its moments; they become mean and inverse deviation of all.
+/// @param batch its moments; they become mean and inverse standard deviation of
+/// all.
 /// @param batches how many have been seen; counts this one, if it has elements.
 void learn_online(const moments_view& batch, moments_view& seen,
                   std::int64_t& batches, double eps, eps_mode mode);

@@ -5,16 +5,18 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 namespace syncnorm {
 
 namespace {
 
-tensor_layout without_gaps(tensor_layout layout, device where) {
-  layout.sample_stride = layout.shape.channels * layout.shape.spatial;
-  layout.where = where;
-  return layout;
+/// @throws error as `make_layout`.
+tensor_layout without_gaps(const tensor_layout& layout, device where) {
+  auto [samples, channels, spatial] = layout.shape;
+  std::array sizes{samples, channels, spatial};
+  return make_layout(layout.type, sizes, layout.format, where);
 }
 
 std::size_t elements_of(const tensor_layout& layout) {
@@ -65,7 +67,7 @@ tensor_memory::tensor_memory(tensor_layout layout,
       view_{bytes_.get(), without_gaps(layout, device{})} {}
 
 std::size_t tensor_memory::lines_for(const tensor_layout& layout) {
-  return bytes_of(layout) / sizeof(cache_line) + 1;
+  return bytes_of(without_gaps(layout, {})) / sizeof(cache_line) + 1;
 }
 
 namespace detail {

@@ -19,6 +19,38 @@ int spare_cores() noexcept {
   return spare;
 }
 
+/// Permission to spin for a short while. It is given only while this process
+/// has fewer spinning threads than spare cores: one of those that it may use is
+/// left to whoever the others wait for, so on one core nobody spins. Where each
+/// replica has a core, a waiting one keeps nobody from his.
+class spin_permit {
+public:
+  spin_permit() noexcept
+      : granted_{spinning.fetch_add(1, std::memory_order_relaxed)
+                 < spare_cores()} {}
+
+  ~spin_permit() {
+    spinning.fetch_sub(1, std::memory_order_relaxed);
+  }
+
+  spin_permit(const spin_permit&) = delete;
+  spin_permit& operator=(const spin_permit&) = delete;
+
+  explicit operator bool() const noexcept {
+    return granted_;
+  }
+
+private:
+  bool granted_;
+};
+
+/// How long `spin_until` looks before it gives up. Copies that share a machine
+/// reach a round some 100 microseconds apart, processes some more, and a core
+/// that has gone to sleep takes as long to wake up.
+constexpr std::chrono::microseconds spin_time{500};
+/// How often it looks, some microseconds, before it lets others run.
+constexpr int spin_attempts = 50;
+
 } // namespace
 
 int usable_cores() noexcept {
@@ -30,14 +62,6 @@ int usable_cores() noexcept {
     return CPU_COUNT(&allowed);
 #endif
   return static_cast<int>(std::thread::hardware_concurrency());
-}
-
-spin_permit::spin_permit() noexcept
-    : granted_{spinning.fetch_add(1, std::memory_order_relaxed)
-               < spare_cores()} {}
-
-spin_permit::~spin_permit() {
-  spinning.fetch_sub(1, std::memory_order_relaxed);
 }
 
 void relax() noexcept {

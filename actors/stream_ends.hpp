@@ -1,7 +1,7 @@
 #pragma once
 
+#include "stream_waiter.hpp"
 #include "syncnorm/actors.hpp"
-#include "syncnorm/detail/stream_waiter.hpp"
 
 #include <cstdint>
 #include <functional>

@@ -1,4 +1,4 @@
-#include "syncnorm/detail/stream_waiter.hpp"
+#include "stream_waiter.hpp"
 
 #include "syncnorm/errors.hpp"
 

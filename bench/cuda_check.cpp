@@ -74,10 +74,11 @@ public:
       value = float(1 / std::sqrt(value / double(count_) + options_.eps));
     auto mean_unit = twice("batch_moments: mean", layout_.type);
     auto m2_unit = twice("batch_moments: m2", layout_.type);
-    return {{{"mean", mean_unit, mean, sizes(mean)},
-             {"m2", m2_unit, m2, magnitudes(m2)},
-             {"inverse deviation", m2_unit, inv_std, magnitudes(inv_std)}},
-            {}};
+    return {
+        {{"mean", mean_unit, mean, sizes(mean)},
+         {"m2", m2_unit, m2, magnitudes(m2)},
+         {"inverse standard deviation", m2_unit, inv_std, magnitudes(inv_std)}},
+        {}};
   }
 
   expected_results merge_and_finalize() {
@@ -98,7 +99,7 @@ public:
     auto m2_unit = twice("merge_moments: m2", dtype::float32);
     return {
         {{"mean", mean_unit, mean, sizes(mean)},
-         {"inverse deviation", m2_unit, inv_std, magnitudes(inv_std)},
+         {"inverse standard deviation", m2_unit, inv_std, magnitudes(inv_std)},
          {"running mean", mean_unit, running_mean, sizes(running_mean)},
          {"running variance", m2_unit, running_var, magnitudes(running_var)}},
         {}};

@@ -30,9 +30,9 @@ enum class operation {
 /// What one side has made of the tensors of number 0, on the device.
 struct results {
   /// C float32 each, null for one that this side does not make:
-  /// moments: mean, M2, inverse deviation; merge_and_finalize: mean, inverse
-  /// deviation, running mean, running variance; backward_reduce: sum of dy, sum
-  /// of dy (x - mean), gradients of weight and bias.
+  /// moments: mean, M2, inverse standard deviation; merge_and_finalize: mean,
+  /// inverse deviation, running mean, running variance; backward_reduce: sum of
+  /// dy, sum of dy (x - mean), gradients of weight and bias.
   std::vector<const void*> arrays;
   /// In the layout of x; normalize: y; backward_input: dx.
   const void* tensor = nullptr;

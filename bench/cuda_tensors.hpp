@@ -83,7 +83,7 @@ public:
   device_memory running_mean, running_var;
   std::vector<device_memory> arrays;
   /// [8, C] float32 each, and 8 counts: moments of eight replicas. M2 is for
-  /// us, the inverse deviation says the same for libtorch.
+  /// us, the inverse standard deviation says the same for libtorch.
   device_memory part_means, part_m2s, part_inv_stds, part_counts;
   /// Of one replica, as int32.
   device_memory total_count;

@@ -38,10 +38,10 @@ namespace syncnorm {
   return run.where.type == device_type::cpu;
 }
 
-/// How each channel is normalized: by an inverse deviation that the caller
-/// gives, in training, or one made from a running variance, in evaluation; so
-/// that evaluation is no kernel of its own. C elements each of the tensor's
-/// `statistics_type`.
+/// How each channel is normalized: by an inverse standard deviation that the
+/// caller gives, in training, or one made from a running variance, in
+/// evaluation; so that evaluation is no kernel of its own. C elements each of
+/// the tensor's `statistics_type`.
 struct channel_normalizer {
   /// Null only in the backward pass of evaluation.
   const void* mean = nullptr;

@@ -127,8 +127,8 @@ moving_average(double running, double batch, double momentum) {
   return (1 - momentum) * running + momentum * batch;
 }
 
-/// The inverse deviation of a variance that `eps_mode::clamp` has clamped, as
-/// it is stored.
+/// The inverse standard deviation of a variance that `eps_mode::clamp` has
+/// clamped, as it is stored.
 template <class Real>
 [[nodiscard]] inline Real clamped_inv_std(double eps) {
   return Real(1 / std::sqrt(eps));

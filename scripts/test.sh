@@ -80,7 +80,7 @@ compile_cuda() {
 
 left_out=()
 # All tests, at the end.
-tests_minutes=9
+tests_minutes=10
 
 # stage NAME MINUTES COMMAND...: runs it, if there are so many minutes left.
 stage() {

@@ -338,43 +338,6 @@ void take_over(const round_reply& reply, const running_tensors& running,
 
 } // namespace
 
-void SynchronizedBatchNormBase::on_data_parallel_replicate(
-    callback_context& context, std::int64_t copy_id) {
-  const auto* scope = replication_scope::current();
-  if (scope == nullptr)
-    throw error{errc::invalid_argument,
-                layer_text(kind(), context.path())
-                    + ": a replication callback outside of a "
-                      "replication_scope; use DataParallelWithCallback, "
-                      "patch_replication_callback or synchronize"};
-  if (seat_)
-    throw error{errc::invalid_argument,
-                layer_text(kind(), context.path())
-                    + ": the replication callback ran twice on copy "
-                    + std::to_string(copy_id) + "; release_replicas first"};
-  seat_ = make_seat(*scope, context, copy_id, kind());
-}
-
-SynchronizedBatchNormBase::~SynchronizedBatchNormBase() {
-  if (seat_)
-    seat_->leave();
-}
-
-void SynchronizedBatchNormBase::on_data_parallel_release() {
-  if (auto seat = std::exchange(seat_, nullptr))
-    seat->leave();
-}
-
-void SynchronizedBatchNormBase::on_data_parallel_failure(
-    const std::string& why) {
-  if (seat_)
-    seat_->give_up(why);
-}
-
-std::uint64_t SynchronizedBatchNormBase::messages_sent() const noexcept {
-  return seat_ ? seat_->messages_sent() : 0;
-}
-
 torch::Tensor SynchronizedBatchNormBase::run(const torch::Tensor& input,
                                              const call& with) const {
   auto seat = with.training ? seat_ : nullptr;

@@ -112,8 +112,8 @@ struct constants {
   at::Tensor inv_std;
 };
 
-/// Mean and inverse deviation of x, as it is given, with their history in every
-/// x.
+/// Mean and inverse standard deviation of x, as it is given, with their history
+/// in every x.
 constants statistics_of(const std::vector<at::Tensor>& x, const summation& sum,
                         const saved_statistics& saved) {
   if (saved.constant)

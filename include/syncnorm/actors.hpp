@@ -72,8 +72,9 @@ using sync_master_actor = detail::typed_actor<
     /// From the master's own timer: is the round overdue?
     caf::result<void>(check_deadline_atom),
 
-    /// From a relay to its parent: it stands for that many replicas from that
-    /// identifier on. Answered as a slave's registration.
+    /// From a relay to its parent: the first identifier, and the number of
+    /// replicas from there on, that it stands for. Answered as a slave's
+    /// registration.
     /// Errors: as there; invalid_argument if the master's callback cannot
     /// merge.
     caf::result<slave_ticket>(register_relay_atom, std::int64_t, std::int64_t),

@@ -151,7 +151,7 @@ struct total_sums {
 /// whose variance was clamped: there inv_std is a constant.
 ///
 /// @param dx       layout as x (sample strides may differ); may be the memory
-///                 of dy, if the sample strides are equal.
+///                 of dy or of x, if the sample strides are equal.
 /// @param residual_grad  null, or where the masked dy is written: the gradient
 ///                 of the residual; layout and sample stride as dx; may be the
 ///                 memory of dy or x if dx is not and the sample strides are
@@ -185,8 +185,8 @@ void normalize_eval(const execution& run, const const_tensor_view& x,
 
 /// The backward pass of `normalize_eval`: dx = weight * inv_std * dy, dy masked
 /// first. Gradients of weight and bias come from `backward_reduce` with the
-/// running mean and inverse deviation. `statistics.mean` is ignored, and may be
-/// null.
+/// running mean and inverse standard deviation. `statistics.mean` is ignored,
+/// and may be null.
 /// @throws error as `normalize_eval`.
 void backward_input_eval(const execution& run, const const_tensor_view& dy,
                          const running_statistics& statistics, double eps,
@@ -197,7 +197,7 @@ void backward_input_eval(const execution& run, const const_tensor_view& dy,
 /// What the forward pass of a replica that is the only one sets and updates: C
 /// elements each of `statistics_type` of the tensor, on its device.
 struct batch_statistics {
-  /// Set: what the backward pass needs.
+  /// Set to E[x], `[C]` of the statistics' type.
   void* mean = nullptr;
   /// Where 1/σ goes, `[C]` of the statistics' type.
   void* inv_std = nullptr;

@@ -98,8 +98,8 @@ public:
   batch_norm_tape forward(const const_tensor_view& x, const tensor_view& y);
 
   /// Sets dx, adds to the gradients of weight and bias.
-  /// @param dy, x, dx  as in forward, of one shape and format; dx may be dy,
-  ///                   as `backward_input` says.
+  /// @param dy, x, dx  as in forward, of one shape and format; dx may be dy
+  ///                   or x, as `backward_input` says.
   /// @param tape  of this layer's forward pass of x; one with statistics of
   ///              another dtype, size or device is `invalid_argument`.
   /// @throws error as `forward`.
@@ -111,7 +111,8 @@ public:
   /// Messages sent into rounds since the last replication.
   [[nodiscard]] std::uint64_t messages_sent() const noexcept;
 
-  /// Time spent waiting for the other copies since the last replication.
+  /// Time spent in rounds since the last replication: sending, which may run
+  /// the merge of a round, and waiting for the other copies.
   [[nodiscard]] std::chrono::nanoseconds waited() const noexcept;
 
 private:

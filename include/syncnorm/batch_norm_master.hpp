@@ -72,11 +72,11 @@ merge_messages(std::span<const identified<batch_norm_message>> messages,
 /// Forward: merges the moments along the tree over the identifiers, then as
 /// `finalize_moments`, with the owner's `update`. A batch of no elements at all
 /// leaves the running statistics and the number of batches as they were, and
-/// answers mean 0 and the inverse deviation of variance 0. Online, the moments
-/// of everything seen before are merged with the batch's first. Backward: adds
-/// the sums along the same tree.
-/// If all values lie on devices, the merge is enqueued and the reply lies on
-/// the owner's device; if only some do, the reply asks to send again.
+/// answers mean 0 and the inverse standard deviation of variance 0. Online, the
+/// moments of everything seen before are merged with the batch's first.
+/// Backward: adds the sums along the same tree. If all values lie on devices,
+/// the merge is enqueued and the reply lies on the owner's device; if only some
+/// do, the reply asks to send again.
 /// @param on  a stream of the owner's device for that; none: the one that wrote
 ///            the owner's values.
 /// @throws error `shape_mismatch`, `dtype_mismatch`, `invalid_argument` or

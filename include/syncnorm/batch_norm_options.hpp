@@ -1,8 +1,8 @@
 #pragma once
 
-#include "syncnorm/batch_norm_messages.hpp"
 #include "syncnorm/device.hpp"
 #include "syncnorm/device_array.hpp"
+#include "syncnorm/moments.hpp"
 #include "syncnorm/sync_options.hpp"
 
 #include <cstdint>
@@ -26,8 +26,8 @@ struct batch_norm_options {
   std::int64_t channels = 0;
   /// Of the tensors. Parameters and statistics are of `statistics_type(type)`.
   dtype type = dtype::float32;
-  /// Keeps the inverse deviation finite: 0 or more. With 0 it is infinite for a
-  /// channel whose values are all the same, and y is NaN.
+  /// Keeps the inverse standard deviation finite: 0 or more. With 0 it is
+  /// infinite for a channel whose values are all the same, and y is NaN.
   double eps = 1e-5;
   /// How epsilon is used.
   eps_mode mode = eps_mode::plus;

@@ -1,7 +1,6 @@
 #pragma once
 
 #include "syncnorm/batch_norm_master.hpp"
-#include "syncnorm/detail/stream_waiter.hpp"
 #include "syncnorm/replicate.hpp"
 #include "syncnorm/sync_master.hpp"
 
@@ -14,10 +13,16 @@
 
 namespace syncnorm {
 
+namespace detail {
+
+class stream_watch;
+
+} // namespace detail
+
 /// One replica's part in the rounds of one batch-norm layer, for a thread: it
-/// sends what the kernels found and waits for what all of them found. Copy 0's
-/// owns the master. A participant that is the only one sends no message and
-/// computes the reply itself.
+/// sends what the kernels found and waits for what all of them found. The
+/// participant of copy 0 owns the master. A participant that is the only one
+/// sends no message and computes the reply itself.
 ///
 /// One thread uses it at a time. Every participant must take part in the same
 /// rounds in the same order. After an error all of a layer's participants are
@@ -83,8 +88,9 @@ public:
   /// @throws error `invalid_argument` if a reply is outstanding; as `run`.
   void begin(batch_norm_message message);
 
-  /// The second half, which may be another thread's: waits for the reply.
-  /// @throws error as `run`.
+  /// The second half, which may be another thread's: waits for the reply, or
+  /// for the error of sending the message.
+  /// @throws error `invalid_argument` if no round was begun; as `run`.
   batch_norm_reply end();
 
   /// Tells the others that this replica cannot do its part of the next round,
@@ -95,8 +101,9 @@ public:
   /// Which copy this is, from 0.
   [[nodiscard]] std::int64_t copy_id() const noexcept;
 
-  /// How long this participant has waited for replies, all rounds together.
-  /// Of the copies of a layer the slowest one waits least.
+  /// How long this participant has spent in rounds, all together: sending,
+  /// which may run the merge of a round, and waiting for replies. Of the copies
+  /// of a layer the slowest one waits least.
   [[nodiscard]] std::chrono::nanoseconds waited() const noexcept;
 
   /// How many messages this participant has sent into rounds. Any thread may

@@ -3,6 +3,7 @@
 #include "syncnorm/batch_norm.hpp"
 #include "syncnorm/batch_norm_messages.hpp"
 #include "syncnorm/batch_norm_options.hpp"
+#include "syncnorm/batch_norm_tape.hpp"
 #include "syncnorm/channel_array.hpp"
 #include "syncnorm/detail/device_share.hpp"
 #include "syncnorm/detail/learned_statistics.hpp"
@@ -23,47 +24,6 @@ class batch_norm_slave;
 
 } // namespace detail
 
-/// What a forward pass leaves for its backward pass: the statistics that x was
-/// normalized with. x itself is the caller's to keep.
-class batch_norm_tape {
-public:
-  /// Mean and 1 / sqrt(var + eps) of the whole batch, or in evaluation the
-  /// running ones; C elements. On a CUDA device they are in `on_device`, one
-  /// behind the other, and these have no elements.
-  [[nodiscard]] const channel_array& mean() const noexcept {
-    return mean_;
-  }
-  /// 1/σ of the batch, by channel.
-  [[nodiscard]] const channel_array& inv_std() const noexcept {
-    return inv_std_;
-  }
-
-  /// On a CUDA device: mean, then inverse deviation; 2 * C elements.
-  [[nodiscard]] const device_array& on_device() const noexcept {
-    return on_device_;
-  }
-
-  /// Elements of each channel that the statistics were made from; 0 in
-  /// evaluation.
-  [[nodiscard]] std::int64_t count() const noexcept {
-    return count_;
-  }
-
-private:
-  friend class batch_norm_replica;
-
-  /// Where the statistics come from, so who takes part in the backward pass.
-  enum class source : std::uint8_t { all_replicas, this_replica, running };
-
-  source source_ = source::running;
-  std::int64_t count_ = 0;
-  /// Which of the master's passes this is; 0: it has not said.
-  std::uint64_t call_ = 0;
-  channel_array mean_;
-  channel_array inv_std_;
-  device_array on_device_;
-};
-
 /// One replica's share of a batch-norm layer: its state, and all of a pass but
 /// the exchange with the other replicas. A pass that needs the exchange has two
 /// halves: `begin_*` makes the message, `end_*` takes the reply. Between them
@@ -73,11 +33,13 @@ private:
 /// On a CUDA device a pass enqueues its kernels on the options' stream and
 /// returns: tensors must stay valid until the stream has come past it, and what
 /// is in the message are arrays of the device.
+///
+/// One thread at a time.
 class batch_norm_replica {
 public:
   /// weight 1, bias 0, running mean 0, running variance 1, no batches. Online,
   /// too, mean 0 and variance 1 are used until something was seen.
-  /// @throws error as `batch_norm_options::validate`.
+  /// @throws error as `batch_norm_options::validate`; `device_failure`.
   explicit batch_norm_replica(batch_norm_options options);
 
   /// What the layer is.
@@ -105,7 +67,8 @@ public:
   /// `weight`, `bias`, `running_mean`, `running_var`, `num_batches_tracked`, as
   /// far as there are; to read and to write. Online `running_m2`, the sum of
   /// squared deviations, stands for the variance, and `num_elements_tracked`
-  /// tells of how many elements a channel; mean and M2 are float64 then.
+  /// tells of how many elements a channel; mean and M2 are float64 then. They
+  /// are the replica's own arrays, until it is moved, assigned or destroyed.
   ///
   /// On a CUDA device they are copied back now, for which the calling thread
   /// waits; what is written to them before the next pass, or the next half of
@@ -157,8 +120,9 @@ public:
   [[nodiscard]] batch_norm_message begin_forward(const const_tensor_view& x,
                                                  const tensor_view& y);
 
-  /// The first half in two: the moments of x alone, which a replica on the CPU
-  /// may take while another pass is between its halves, ...
+  /// The first half of the first half: the moments of x alone. A replica on the
+  /// CPU may take them while another pass is between its halves. `add_update`
+  /// completes the message.
   /// @throws error as `forward_alone`.
   [[nodiscard]] batch_norm_message measure(const const_tensor_view& x);
 
@@ -168,18 +132,23 @@ public:
   [[nodiscard]] batch_norm_message
   measure(std::span<const const_tensor_view> xs);
 
-  /// ... and what depends on the passes before it.
+  /// Adds to a message of `measure` what depends on the passes before it: the
+  /// running statistics and their counters.
+  /// @throws error `device_failure`.
   void add_update(batch_norm_message& message);
 
-  /// The second half: sets y, takes over the running statistics and the number
-  /// of batches.
+  /// The second half: takes over the running statistics and the number of
+  /// batches, then sets y: `accept` and `apply`.
+  /// @param x, y  those of the first half.
   /// @throws error `malformed_message` for a reply with statistics of another
-  ///         size; nothing is written then.
+  ///         size; nothing is written then; as `apply`.
   batch_norm_tape end_forward(const batch_norm_reply& reply,
                               const const_tensor_view& x, const tensor_view& y);
 
-  /// The second half in two: everything but y, so that the next pass may begin,
-  /// ...
+  /// The second half but for y: takes over the running statistics and the
+  /// number of batches, after which the next pass may begin. `apply` sets y.
+  /// @throws error `malformed_message` for a reply with statistics of another
+  ///         size; nothing is written then; `device_failure`.
   [[nodiscard]] batch_norm_tape accept(const batch_norm_reply& reply);
 
   /// The same for several batches: sets a tape each.
@@ -189,7 +158,8 @@ public:
   ///         `end_forward`.
   void accept(const batch_norm_reply& reply, std::span<batch_norm_tape> tapes);
 
-  /// ... and y, for the x that was measured.
+  /// Sets y from the x that was measured, by the tape of `accept`.
+  /// @throws error as `normalize`.
   void apply(const batch_norm_tape& tape, const const_tensor_view& x,
              const tensor_view& y);
 
@@ -202,8 +172,8 @@ public:
   }
 
   /// A pass without exchange: sets dx, adds to the gradients.
-  /// @param dy, x, dx  as in forward, of one shape and format; dx may be dy,
-  ///                   as `backward_input` says.
+  /// @param dy, x, dx  as in forward, of one shape and format; dx may be dy
+  ///                   or x, as `backward_input` says.
   /// @param tape  of this layer's forward pass of x; one with statistics of
   ///              another dtype, size or device is `invalid_argument`.
   /// @throws error as `forward_alone`.
@@ -219,7 +189,9 @@ public:
                                                   const tensor_view& dx);
 
   /// The second half: sets dx, adds to the gradients.
-  /// @throws error as `end_forward`.
+  /// @param dy, x, tape, dx  those of the first half.
+  /// @throws error `malformed_message` for a reply with sums of another size;
+  ///         nothing is written then; as `backward_input`.
   void end_backward(const batch_norm_reply& reply, const const_tensor_view& dy,
                     const const_tensor_view& x, const batch_norm_tape& tape,
                     const tensor_view& dx);

@@ -1,6 +1,5 @@
 #pragma once
 
-#include "syncnorm/shared_array.hpp"
 #include "syncnorm/tensor_view.hpp"
 
 #include <cstddef>
@@ -19,7 +18,7 @@ public:
   /// An array without elements.
   channel_array() = default;
 
-  /// @param type the `statistics_type` of this one.
+  /// @param type of a tensor: the array is of its `statistics_type`.
   channel_array(dtype type, std::size_t size, double value = 0);
 
   /// float32 or float64.

@@ -155,8 +155,8 @@ public:
   /// @throws error as `read_on`.
   [[nodiscard]] device_array on_device_of(const device_stream& to) const;
 
-  /// Enqueues, on the stream that writes it, a copy to `host`, of as many
-  /// bytes at least. Nothing waits for it.
+  /// Enqueues, on the stream that writes it, a copy to `host`, which has at
+  /// least as many bytes. Nothing waits for it.
   /// @throws error `workspace_too_small` if `host` has fewer bytes,
   ///         `invalid_argument` if there is no array, `device_failure`.
   void copy_to(const pinned_memory& host) const;

@@ -37,7 +37,7 @@ enum class errc : std::uint8_t {
 
   // -- membership -------------------------------------------------------------
 
-  /// A negative identifier, 0, which is the master's own, 2^63 - 1, one outside
+  /// A negative identifier, 0, which is the owner's, 2^63 - 1, one outside
   /// of a relay's range, or not below the number of participants, where the
   /// master has one.
   invalid_identifier = 20,

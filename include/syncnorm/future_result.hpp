@@ -51,7 +51,8 @@ public:
   }
 
   /// Waits until somebody puts, and returns that. Whoever holds the other end
-  /// owes a result by its own deadline; see `future_writer`.
+  /// owes a result by its own deadline; see `future_writer`. Not to be called
+  /// from one of CAF's workers, which may be what the result needs.
   [[nodiscard]] caf::expected<T> get() {
     if (!detail::spin_until(state_, ready))
       wait();

@@ -60,7 +60,7 @@ auto inspect(Inspector& f, slave_ticket& x) {
 /// What a relay sends to its parent: the messages of its replicas, merged as
 /// far as the tree over all identifiers allows.
 struct relay_parts {
-  /// Since the first of its replicas sent its message.
+  /// Time since the first of its replicas sent its message.
   caf::timespan waited{};
   /// The first replica of each part, ascending.
   std::vector<std::int64_t> first;

@@ -25,7 +25,7 @@ struct const_moments_view {
   const void* m2 = nullptr;
   /// C.
   std::int64_t channels = 0;
-  /// Of mean and M2.
+  /// The type of mean and M2.
   dtype type = dtype::float32;
   /// Where they lie.
   device where;
@@ -42,7 +42,7 @@ struct moments_view {
   void* m2 = nullptr;
   /// C.
   std::int64_t channels = 0;
-  /// Of mean and M2.
+  /// The type of mean and M2.
   dtype type = dtype::float32;
   /// Where they lie.
   device where;
@@ -107,7 +107,7 @@ void merge_moments(const execution& run,
                    std::span<const const_moments_view> parts,
                    moments_view& out);
 
-/// How epsilon keeps the inverse deviation finite.
+/// How epsilon keeps the inverse standard deviation finite.
 enum class eps_mode : std::uint8_t {
   /// 1 / sqrt(var + eps), as PyTorch.
   plus = 0,
@@ -127,8 +127,8 @@ struct running_view {
 
 /// Epsilon, and how much this batch counts in the running statistics.
 struct finalize_options {
-  /// Keeps the inverse deviation finite: 0 or more. With 0 it is infinite for a
-  /// channel whose values are all the same.
+  /// Keeps the inverse standard deviation finite: 0 or more. With 0 it is
+  /// infinite for a channel whose values are all the same.
   double eps = 1e-5;
   /// How epsilon is used.
   eps_mode mode = eps_mode::plus;
@@ -147,7 +147,7 @@ struct finalize_options {
 ///                   + momentum * m2 / (count - 1)
 ///
 /// @param total   count 1 leaves `running.var` as it was, count 0 both running
-///                statistics, with mean 0 and the inverse deviation of
+///                statistics, with mean 0 and the inverse standard deviation of
 ///                variance 0.
 /// @param mean, inv_std  C elements each of `total.type`, on its device; may be
 ///                the memory of `total.mean` and `total.m2`, and overlap

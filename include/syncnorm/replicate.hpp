@@ -35,7 +35,7 @@ public:
     return path_;
   }
 
-  /// Number of copies, the master copy included.
+  /// Number of copies, copy 0 included.
   [[nodiscard]] std::int64_t copies() const noexcept {
     return copies_;
   }
@@ -156,9 +156,9 @@ struct module_traits : replicable_calls<Module> {
   }
 };
 
-/// As what a tree is walked whose root is known as a `Module`: as one of that
-/// type, unless this is specialized for types whose sub-modules are known by a
-/// base of theirs. `module_traits` is taken of `type`.
+/// The type of module by which a tree with a root of type `Module` is walked:
+/// `Module` itself, unless this is specialized for types whose sub-modules are
+/// known by a base of theirs. `module_traits` is taken of `type`.
 template <class Module>
 struct module_base {
   /// `Module` or a base of it.
@@ -251,20 +251,6 @@ template <class Copies>
 void execute_replication_callbacks(const Copies& copies) {
   auto roots = detail::pointers_to(copies);
   detail::execute_callbacks(detail::view_of(roots));
-}
-
-/// Calls `f` on every sub-module of the tree `root` once, parents before their
-/// children.
-/// @throws error `invalid_argument` if `root` or a sub-module is null.
-template <class Module, class F>
-void for_each_module(Module* root, F f) {
-  using base = typename module_base<Module>::type;
-  if (root == nullptr)
-    detail::throw_null("for_each_module", "the root");
-  std::array trees{
-      detail::list_tree<base, module_traits<base>>("for_each_module", *root)};
-  for (auto* module : detail::modules_of<base>(trees))
-    f(*module);
 }
 
 /// Undoes `execute_replication_callbacks`: calls `on_data_parallel_release` on

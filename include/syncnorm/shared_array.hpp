@@ -21,7 +21,7 @@ namespace syncnorm {
 template <class T>
 class shared_array {
 public:
-  /// Of the elements.
+  /// The type of the elements.
   using value_type = T;
 
   /// The largest array that is accepted from another node, in elements. It is
@@ -100,9 +100,9 @@ private:
   std::shared_ptr<const std::vector<T>> values_;
 };
 
-/// Of float32.
+/// An array of float32.
 using float_array = shared_array<float>;
-/// Of float64.
+/// An array of float64.
 using double_array = shared_array<double>;
 
 } // namespace syncnorm

@@ -139,7 +139,8 @@ class tensor_memory {
 public:
   /// As `layout`, but with samples without gaps. In host memory, aligned to 64
   /// bytes, or, given a stream, in that of its device from here on in the
-  /// stream.
+  /// stream. Its content is unspecified.
+  /// @throws error as `make_layout`, before memory is taken; `device_failure`.
   explicit tensor_memory(tensor_layout layout,
                          const device_stream& stream = {});
 
@@ -161,6 +162,7 @@ private:
   };
 
   /// How many of them a tensor in host memory takes.
+  /// @throws error as `make_layout`.
   [[nodiscard]] static std::size_t lines_for(const tensor_layout& layout);
 
   /// In host memory that `lines` keeps.

@@ -34,8 +34,10 @@ namespace syncnorm {
 /// master, answers `invalid_argument`; to an actor, it is CAF's own
 /// (`caf::sec::invalid_argument`).
 ///
-/// One thread or actor uses a pipe at a time. The actor system must outlive a
-/// thread's pipe, or the system's destructor waits for ever.
+/// One thread or actor uses a pipe at a time. What waits (`run_slave` without
+/// an actor, `await_reply`, the future's `get`) is not to be called from one of
+/// CAF's workers. The actor system must outlive a thread's pipe, or the
+/// system's destructor waits for ever.
 template <class In, class Out>
 class slave_pipe {
 public:
@@ -68,10 +70,10 @@ public:
 
   /// Sends `message` into the next round from the actor `self`, a pointer to it
   /// or a `caf::scoped_actor`, which must be the one that registered. Use
-  /// `.then(...)` on what it returns; the master answers in time. One that
-  /// has exited, or whose node is taken for lost, is `master_down`; one on
-  /// another node that hangs, CAF's `request_timeout` a second after the
-  /// round's deadline.
+  /// `.then(...)` on what it returns; the master answers in time. If it has
+  /// exited, or its node is considered lost, the error is `master_down`; if it
+  /// hangs on another node, CAF's `request_timeout`, a second after the round's
+  /// deadline.
   template <class Self>
   auto run_slave(Self&& self, In message) {
     return detail::request_master(self, patience(), master_, identifier(),
@@ -239,9 +241,9 @@ private:
 /// node, and waits for the answer.
 /// @param system must outlive the pipe, or the system's destructor waits for
 ///               ever.
-/// @throws nothing; the errors of `register_slave_atom` are returned, and
-///         `invalid_argument` for a null master. One that does not answer is
-///         `master_down` after one minute.
+/// @returns the pipe, or an error of `register_slave_atom`, `invalid_argument`
+///          for a null master, or `master_down` for one that has not answered
+///          after a minute.
 ///
 /// Threads: waits for actors; not to be called from one of CAF's workers (it
 /// may wait for ever), but from a detached actor or a thread of your own.

@@ -9,8 +9,8 @@ namespace syncnorm {
 
 struct sync_options;
 
-/// A message and the participant that it comes from or goes to: 0 is the
-/// master, others are slaves.
+/// A message and the participant that it comes from or goes to: 0 is the owner,
+/// others are slaves.
 template <class T>
 struct identified {
   /// The participant.

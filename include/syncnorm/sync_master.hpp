@@ -19,7 +19,8 @@
 namespace syncnorm {
 
 /// Spawns a master actor around `callback`. What `options` leave open, the
-/// system's configuration decides.
+/// system's configuration decides. It lives as long as somebody holds its
+/// handle, or until it is told to exit.
 /// @throws error `invalid_argument` for an empty callback or options that
 ///         `resolve` refuses.
 template <class In, class Out>
@@ -148,6 +149,7 @@ public:
   /// and pipes of the old one get `stale`; a registration with an invalid
   /// identifier is refused and begins no generation.
   /// @param identifier 1 or more, each once a generation.
+  /// @returns as `register_slave_thread`.
   [[nodiscard]] caf::expected<pipe_type>
   register_slave(std::int64_t identifier) {
     return register_slave_thread<In, Out>(*system_, handle_, identifier);
@@ -157,6 +159,8 @@ public:
   /// @param timeout as for `slave_pipe::run_slave`. Past it the owner has left
   ///                the round, as by `give_up`; the next generation has it
   ///                again.
+  /// @returns the reply, the round's error, or `invalid_argument` as
+  ///          `send_master`.
   [[nodiscard]] caf::expected<Out>
   run_master(In message, std::optional<caf::timespan> timeout = std::nullopt) {
     if (auto refusal = send_master(std::move(message)))
@@ -182,8 +186,10 @@ public:
     return {};
   }
 
-  /// The second half, which may be another thread's. It is `invalid_argument`
-  /// if there is no reply to wait for.
+  /// The second half, which may be another thread's.
+  /// @param timeout as for `run_master`.
+  /// @returns the reply, the round's error, or `invalid_argument` if there is
+  ///          no reply to wait for.
   [[nodiscard]] caf::expected<Out>
   await_reply(std::optional<caf::timespan> timeout = std::nullopt) {
     if (!link_->is_outstanding())

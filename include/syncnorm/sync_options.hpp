@@ -15,7 +15,7 @@ enum class failure_policy : std::uint8_t {
   /// slaves have registered again.
   fail_round = 0,
   /// The slave at fault is expelled; the others complete the round and go on.
-  /// A master's own message that does not come fails the round all the same.
+  /// An owner's message that does not come fails the round all the same.
   continue_with_survivors = 1,
 };
 

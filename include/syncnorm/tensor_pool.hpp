@@ -35,8 +35,9 @@ public:
   ~tensor_pool();
 
   /// Memory for a tensor as `layout`, but with samples without gaps, in host
-  /// memory, aligned to 64 bytes; its content is left over. One thread at a
+  /// memory, aligned to 64 bytes; its content is unspecified. One thread at a
   /// time.
+  /// @throws error as `make_layout`.
   [[nodiscard]] tensor_memory take(const tensor_layout& layout);
 
   /// How many blocks wait now.

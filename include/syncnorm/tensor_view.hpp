@@ -68,7 +68,7 @@ struct tensor_shape {
 
 /// Everything about a tensor but its memory.
 struct tensor_layout {
-  /// Of the elements.
+  /// The type of the elements.
   dtype type = dtype::float32;
   /// How many.
   tensor_shape shape;
@@ -118,7 +118,7 @@ public:
   [[nodiscard]] const tensor_layout& layout() const noexcept {
     return layout_;
   }
-  /// Of the elements.
+  /// The type of the elements.
   [[nodiscard]] dtype type() const noexcept {
     return layout_.type;
   }

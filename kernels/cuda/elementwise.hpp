@@ -192,8 +192,8 @@ SYNCNORM_HOST_DEVICE void store_mask(std::uint8_t* mask, std::int64_t flat,
 }
 
 // A pass is `Plain` if nothing is fused with it, its tensors are all there and
-// have no gaps, and the spread is the inverse deviation. What the others ask
-// for each element takes more than half of their instructions.
+// have no gaps, and the spread is the inverse standard deviation. What the
+// others ask for each element takes more than half of their instructions.
 
 /// y = relu((x - mean) * scale + bias + residual)
 template <class T, int Width, memory_format Format, bool Plain>

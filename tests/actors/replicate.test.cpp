@@ -335,8 +335,6 @@ TEST_CASE("whoever is given a null copy says so under its own name, before it "
         == "release_replicas: copy 1 is null");
   CHECK(error_of([] { fail_replica<node>(nullptr, "why"); })
         == "fail_replica: the copy is null");
-  CHECK(error_of([] { for_each_module<node>(nullptr, [](node&) {}); })
-        == "for_each_module: the root is null");
   net->parts[1].second = nullptr;
   CHECK(error_of([&] { release_replicas(std::vector{net}); })
         == "release_replicas: the sub-module head is null");

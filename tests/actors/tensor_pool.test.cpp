@@ -53,6 +53,24 @@ TEST_CASE("a tensor has the layout asked for, without gaps, aligned to 64 "
   CHECK(pool.take(layout_of(0)).view().size() == 0);
 }
 
+TEST_CASE("a layout that no tensor can have is refused before memory is "
+          "taken") {
+  tensor_pool pool;
+  auto layout = layout_of(3);
+  SUBCASE("a negative size") {
+    layout.shape.samples = -1;
+  }
+  SUBCASE("more than 2^63 - 1 bytes") {
+    layout.shape.samples = std::int64_t{1} << 61;
+  }
+  SUBCASE("no channels") {
+    layout.shape.channels = 0;
+  }
+  CHECK_THROWS_AS(std::ignore = pool.take(layout), error);
+  CHECK_THROWS_AS(tensor_memory{layout}, error);
+  CHECK(pool.idle() == 0);
+}
+
 TEST_CASE("memory that no stream has asked for is the host's, wherever the "
           "layout says that its tensor is") {
   tensor_pool pool;

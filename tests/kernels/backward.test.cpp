@@ -161,7 +161,7 @@ bool equal(const values& a, const values& b) {
 
 /// Where the results of `backward_input` go; of `dx_alone`, no gradient of a
 /// residual is asked for.
-enum class place { apart, dx_alone, dx_over_dy, residual_over_dy };
+enum class place { apart, dx_alone, dx_over_dy, dx_over_x, residual_over_dy };
 
 void check_input(const layout_case& one, bool masked, place where) {
   INFO("masked ", masked, ", place ", int(where));
@@ -173,21 +173,25 @@ void check_input(const layout_case& one, bool masked, place where) {
   channel_array sum_dy{stored, random_channels(shape.channels, 16, -5, 5)};
   channel_array sum_dy_xmu{stored, random_channels(shape.channels, 17, -5, 5)};
   auto alone = where == place::dx_alone;
-  auto out_layout =
-      where == place::apart || alone ? shifted(one, 4) : one.layout;
+  auto out_layout = where == place::apart || alone ? shifted(one, 4)
+                    : where == place::dx_over_x    ? shifted(one, 2)
+                                                   : one.layout;
   tensor x{shifted(one, 2), random_values(shape, 42, 0, 2), 1};
   tensor dy{one.layout, random_values(shape, 43), one.skip};
+  auto input = x.get();
   tensor dx{out_layout, one.skip};
   tensor residual{out_layout, 2};
   random_mask mask{one.layout};
   auto gradient = masked ? mask.apply(dy.get(), one.layout) : dy.get();
-  auto& dx_out = where == place::dx_over_dy ? dy : dx;
+  auto& dx_out = where == place::dx_over_dy  ? dy
+                 : where == place::dx_over_x ? x
+                                             : dx;
   auto& residual_out = where == place::residual_over_dy ? dy : residual;
   backward_input({}, dy.view(), x.view(), k.get(),
                  {sum_dy.data(), sum_dy_xmu.data(), total},
                  masked ? mask.data() : nullptr, dx_out.view(),
                  alone ? nullptr : residual_out.view().data());
-  CHECK(wrong_gradients(dx_out.get(), gradient, x.get(), k, sum_dy.get(),
+  CHECK(wrong_gradients(dx_out.get(), gradient, input, k, sum_dy.get(),
                         sum_dy_xmu.get(), total, type)
         == 0);
   CHECK((alone || equal(residual_out.get(), gradient)));
@@ -287,6 +291,7 @@ TEST_CASE("backward_input follows its formula, whatever dtype and layout") {
     check_input(one, false, place::apart);
     check_input(one, true, place::apart);
     check_input(one, true, place::dx_over_dy);
+    check_input(one, true, place::dx_over_x);
     check_input(one, true, place::residual_over_dy);
   });
 }

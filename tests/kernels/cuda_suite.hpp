@@ -162,7 +162,8 @@ TEST_CASE("tensors of one call may have different gaps between samples") {
         });
 }
 
-TEST_CASE("normalize_eval takes its inverse deviation from the variance") {
+TEST_CASE(
+    "normalize_eval takes its inverse standard deviation from the variance") {
   pass_options options;
   options.eval = true;
   for (auto mode : {eps_mode::plus, eps_mode::clamp})

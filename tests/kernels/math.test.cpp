@@ -96,7 +96,7 @@ TEST_CASE("the tree is cut at the largest power of two below the count") {
   CHECK(math::tree_split(10'000) == 8192);
 }
 
-TEST_CASE("the inverse deviation adds epsilon or clamps to it") {
+TEST_CASE("the inverse standard deviation adds epsilon or clamps to it") {
   CHECK(math::inverse_deviation(3.0, 1.0, eps_mode::plus) == 0.5);
   CHECK(math::inverse_deviation(4.0, 1.0, eps_mode::clamp) == 0.5);
   CHECK(math::inverse_deviation(0.5, 4.0, eps_mode::clamp) == 0.5);

@@ -385,9 +385,6 @@ TEST_CASE("pointers to one's own modules and module holders are walked as "
   CHECK(holders[0]->messages_sent() == 1);
   fail_replica(copies[1].get(), "out of data");
   CHECK(copies[1]->told == "out of data");
-  auto modules = 0;
-  for_each_module(copies[0].get(), [&](torch::nn::Module&) { ++modules; });
-  CHECK(modules == 2);
   release_replicas(copies);
   release_replicas(holders);
   CHECK_FALSE(copies[0]->norm->is_attached());

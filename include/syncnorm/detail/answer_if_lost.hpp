@@ -28,7 +28,7 @@ inline caf::error master_is_down(std::int64_t identifier,
 
 /// Attached to this node's proxy of a master on another node: answers the last
 /// request of one replica, or the last ones of somebody who only asks, when the
-/// proxy exits, as it does when that node is taken for lost; to a master that
+/// proxy exits, as it does when that node is considered lost; to a master that
 /// has exited, at once. Where an answer came before, the actor drops this one.
 class lost_answer final : public caf::attachable {
 public:
@@ -120,7 +120,7 @@ void keep_open(Self&& self, std::vector<caf::message_id>& ids) {
 }
 
 /// Call before a request to a master: if that is on another node, the request
-/// gets `master_down` as soon as the node is taken for lost; at once if it was
+/// gets `master_down` as soon as the node is considered lost; at once if it was
 /// before. For the last request of a replica, and all of those who only ask;
 /// see `lost_answer::max_unknown`.
 /// @returns the id of the answer to a replica's request before, if there was

@@ -82,7 +82,7 @@ public:
   /// The values of a reply, on this device and of the statistics' type.
   [[nodiscard]] device_array receive(const channel_payload& values);
 
-  /// Mean and inverse deviation of evaluation.
+  /// Mean and inverse standard deviation of evaluation.
   /// @param count elements that running M2 is of, 1 where it is a variance;
   ///              0: nothing was seen.
   [[nodiscard]] device_array running_tape(std::int64_t count);

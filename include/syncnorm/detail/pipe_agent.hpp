@@ -21,7 +21,6 @@ class pipe_agent : public caf::event_based_actor {
 public:
   using master_type = sync_master_actor<In, Out>;
   using link_ptr = std::shared_ptr<thread_link<Out>>;
-  using ticket_future = std::shared_ptr<future_result<slave_ticket>>;
 
   pipe_agent(caf::actor_config& config, master_type master, link_ptr link)
       : caf::event_based_actor{config},

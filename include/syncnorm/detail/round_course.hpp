@@ -87,12 +87,12 @@ void round_keeper<In, Out>::lead(In& message, target&& to) {
     to.deliver(make_error(errc::invalid_argument,
                           where()
                               + ": a relay has no owner; send the "
-                                "master's message to the master"));
+                                "owner's message to the master"));
   else if (failure_)
     to.deliver(after_failure(0));
   else if (seats_[0].arrived)
     to.deliver(blame(0, errc::duplicate_message,
-                     where() + ": the master sent two messages"));
+                     where() + ": the owner sent two messages"));
   else
     accept(0, message, std::move(to));
 }

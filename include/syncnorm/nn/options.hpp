@@ -36,7 +36,7 @@ struct SynchronizedBatchNormOptions {
   /// the layer's tensors as they are, so that calls fail.
   TORCH_ARG(std::int64_t, num_features);
 
-  /// Keeps the inverse deviation finite; see `eps_mode`. 0 or more.
+  /// Keeps the inverse standard deviation finite; see `eps_mode`. 0 or more.
   TORCH_ARG(double, eps) = 1e-5;
 
   /// Whether epsilon is added to the variance or is its lower bound.

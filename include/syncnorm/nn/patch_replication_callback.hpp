@@ -16,10 +16,10 @@ namespace syncnorm::nn {
 namespace detail {
 
 template <class T>
-struct is_function : std::false_type {};
+struct is_std_function : std::false_type {};
 
 template <class Result, class... Args>
-struct is_function<std::function<Result(Args...)>> : std::true_type {};
+struct is_std_function<std::function<Result(Args...)>> : std::true_type {};
 
 /// `replicate` followed by the callbacks on what it returns.
 template <class Result, class... Args>
@@ -49,7 +49,7 @@ with_replication_callbacks(caf::actor_system& system,
 /// backward call.
 template <class T>
 concept PatchableDataParallel =
-    detail::is_function<decltype(T::replicate)>::value;
+    detail::is_std_function<decltype(T::replicate)>::value;
 
 /// Adds the replication callbacks to `data_parallel`: from now on the copies
 /// that its `replicate` returns are synchronized. The same results as

@@ -31,9 +31,11 @@ public:
 
   /// Takes its seat among the copies; from now on training exchanges moments
   /// with them. Called by `execute_replication_callbacks` on behalf of
-  /// `DataParallelWithCallback`, `patch_replication_callback` or `synchronize`.
-  /// @throws error `invalid_argument` if none of these has called it, or this
-  ///         copy has a seat already: the callbacks ran twice.
+  /// `DataParallelWithCallback`, `patch_replication_callback`, `synchronize`,
+  /// `lead_copies` or `follow_copies`.
+  /// @throws error `invalid_argument` if none of these has called it;
+  ///         `duplicate_identifier` if this copy has a seat already: the
+  ///         callbacks ran twice.
   void on_data_parallel_replicate(callback_context& context,
                                   std::int64_t copy_id) override;
 
@@ -110,8 +112,9 @@ struct SynchronizedBatchNormBase::call {
 /// Parameters and buffers, their names and the options' defaults are those of
 /// libtorch's BatchNorm, so that files of one load into the other. Without
 /// other copies, and in evaluation, it is a plain batch norm and sends no
-/// message. What makes it synchronized: `DataParallelWithCallback` or
-/// `synchronize`.
+/// message. What makes it synchronized: `DataParallelWithCallback`,
+/// `patch_replication_callback`, `synchronize`, `lead_copies` or
+/// `follow_copies`.
 ///
 /// Input: float32 or float64 with parameters of the same dtype, or float16 or
 /// bfloat16 with float32 parameters, which are contiguous; N may be 0; on a
