@@ -86,6 +86,8 @@ master_directory spawn_master_directory(caf::actor_system& system,
     auto name = x.name();
     require(!name.empty(), name, "expected a name, got none");
     require(x.actor() != nullptr, name, "expected a master, got none");
+    require(x.actor()->node() == system.node(), name,
+            "expected a master of this node, got another node's");
     require(all.emplace(name, std::move(x)).second, name,
             "the name comes twice");
   }

@@ -8,6 +8,7 @@
 #include "syncnorm/config.hpp"
 #include "syncnorm/detail/answer_if_lost.hpp"
 #include "syncnorm/detail/is_distant.hpp"
+#include "syncnorm/detail/stand_in.hpp"
 #include "syncnorm/error.hpp"
 #include "syncnorm/message_types.hpp"
 
@@ -181,27 +182,55 @@ look_up(caf::actor_system& system, std::size_t limit,
   return result;
 }
 
-/// Whether that actor is heard of, if it is on another node. CAF holds one
-/// connection between two nodes, and each side closes what comes after its
-/// first one: of two nodes that connect to each other at the same moment, each
-/// may close the one that is the other's first. Both have handles then, and no
-/// connection.
-bool is_reached(caf::actor_system& system, const caf::strong_actor_ptr& found,
-                caf::timespan patience) {
-  auto actor = caf::actor_cast<caf::actor>(found);
-  if (!detail::is_distant(actor))
-    return true;
-  // An actor that does not answer this, as one that blocks, is taken as it is.
-  patience = std::min<caf::timespan>(patience, std::chrono::seconds{1});
-  bool result = true;
+/// What every actor of CAF's that does not block answers by itself.
+/// @returns what came instead of the answer, if so.
+caf::error ask_for_info(caf::actor_system& system, const caf::actor& actor,
+                        caf::timespan patience) {
+  caf::error result;
   caf::scoped_actor self{system};
   detail::answer_if_lost(self, actor, detail::no_replica);
   detail::request_within(self, patience, actor, caf::sys_atom_v,
                          caf::get_atom_v, std::string{"info"})
       .receive([](caf::ok_atom, const std::string&,
                   const caf::strong_actor_ptr&, const std::string&) {},
-               [&](const caf::error& x) { result = detail::is_timeout(x); });
+               [&](const caf::error& x) { result = x; });
   return result;
+}
+
+/// Why an actor of another node answers nothing any more: it has exited, or the
+/// connection to its node has ended.
+caf::error why_gone(const caf::actor& actor) {
+  if (!detail::has_exited(actor))
+    return caf::make_error(connection_ended);
+  auto& gone = *caf::actor_cast<caf::abstract_actor*>(actor);
+  if (detail::reason_of_exit(gone) == caf::exit_reason::remote_link_unreachable)
+    return caf::make_error(connection_ended);
+  return make_error(errc::master_down, "the actor there has exited");
+}
+
+/// Why that actor is not heard of, if it is on another node. CAF holds one
+/// connection between two nodes, and each side closes what comes after its
+/// first one: of two nodes that connect to each other at the same moment, each
+/// may close the one that is the other's first. Both have handles then, and no
+/// connection: `connection_ended`.
+caf::error why_unreached(caf::actor_system& system,
+                         const caf::strong_actor_ptr& found,
+                         const detail::time_budget& patience) {
+  auto actor = caf::actor_cast<caf::actor>(found);
+  if (!detail::is_distant(actor))
+    return {};
+  // A question may be lost while others connect to that node. An actor that
+  // answers neither, as one that blocks, is taken as it is.
+  for (auto time :
+       {std::chrono::milliseconds{200}, std::chrono::milliseconds{800}}) {
+    auto problem = ask_for_info(system, actor,
+                                std::min<caf::timespan>(patience.left(), time));
+    if (problem == caf::none)
+      return {};
+    if (!detail::is_timeout(problem))
+      return why_gone(actor);
+  }
+  return {};
 }
 
 /// As `look_up`; `connection_ended` if the actor is not reached. Of two nodes
@@ -212,12 +241,19 @@ reach(caf::actor_system& system, std::size_t limit,
       const std::set<std::string>& interface, const std::string& host,
       std::uint16_t port, const detail::time_budget& patience) {
   auto found = look_up(system, limit, interface, host, port, patience.left());
-  if (!found || is_reached(system, *found, patience.left()))
+  if (!found)
     return found;
+  auto problem = why_unreached(system, *found, patience);
+  if (problem == caf::none)
+    return found;
+  if (problem != connection_ended)
+    return make_error(errc::master_down,
+                      fmt::format("remote_master: port {} of {}: {}", port,
+                                  host, text_of(problem)));
   std::chrono::milliseconds time{system.node() < (*found)->node() ? 1 : 50};
   caf::scoped_actor self{system};
   self->receive(caf::after(time) >> [] {});
-  return caf::make_error(connection_ended);
+  return problem;
 }
 
 /// The most bytes of a message, or what is wrong with the system, the address

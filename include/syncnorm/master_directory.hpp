@@ -55,8 +55,9 @@ private:
 
 /// Spawns the directory of `masters`, which it keeps alive. It lives as long as
 /// somebody holds its handle; published, until it is told to exit.
-/// @throws error `invalid_argument` for a name that is empty or comes twice, or
-///         a null handle.
+/// @throws error `invalid_argument` for a name that is empty or comes twice,
+/// and
+///         for a null handle or another node's.
 [[nodiscard]] master_directory
 spawn_master_directory(caf::actor_system& system,
                        std::vector<named_master> masters);
@@ -79,6 +80,7 @@ template <class In, class Out>
 remote_master(caf::actor_system& system, const std::string& host,
               std::uint16_t port, const std::string& name,
               const connect_options& options = {}) {
+  detail::require_exact_messages<In, Out>();
   using handle = sync_master_actor<In, Out>;
   auto found = detail::find_named(system, system.message_types<handle>(), host,
                                   port, name, options);

@@ -463,6 +463,30 @@ TEST_CASE_FIXTURE(three_nodes, "a directory that names an actor of another "
   caf::anon_send_exit(elsewhere, caf::exit_reason::user_shutdown);
 }
 
+TEST_CASE_FIXTURE(two_nodes, "a directory has masters of its own node only") {
+  auto distant = connect(other, publish());
+  CHECK_THROWS_WITH_AS(
+      std::ignore = spawn_master_directory(other, {{"bn1", distant}}),
+      "spawn_master_directory: master \"bn1\": expected a master of this "
+      "node, got another node's",
+      error);
+}
+
+TEST_CASE_FIXTURE(two_nodes, "who looks for a master that has exited is told "
+                             "so, and does not try again") {
+  auto port = publish();
+  caf::scoped_actor self{system};
+  caf::anon_send_exit(master, caf::exit_reason::user_shutdown);
+  self->wait_for(master);
+  for (int i = 0; i < 2; ++i) {
+    auto found = remote_master<block, block>(
+        other, "127.0.0.1", port, {.patience = std::chrono::seconds{5}});
+    REQUIRE_FALSE(found);
+    CHECK(code_of(found.error()) == errc::master_down);
+    CHECK(text_of(found.error()).ends_with("the actor there has exited"));
+  }
+}
+
 TEST_CASE_FIXTURE(two_nodes,
                   "a directory that does not answer is given up when "
                   "the patience is over, in words") {
