@@ -93,6 +93,17 @@ batch_norm_layer::require_participant(const char* call) {
 // -- passes -------------------------------------------------------------------
 
 template <class F>
+auto batch_norm_layer::alone(const char* call, F pass) {
+  detail::one_user::use here{users_};
+  if (!here)
+    throw error{errc::invalid_argument,
+                fmt::format("layer {}: {}: another thread is in a pass of this "
+                            "copy: one thread uses a copy at a time",
+                            replica_.options().name, call)};
+  return pass();
+}
+
+template <class F>
 auto batch_norm_layer::prepare_or_give_up(batch_norm_participant& with,
                                           F prepare) {
   try {
@@ -129,6 +140,18 @@ batch_norm_reply batch_norm_layer::run_round(batch_norm_participant& with,
 
 batch_norm_tape batch_norm_layer::forward(const const_tensor_view& x,
                                           const tensor_view& y) {
+  return alone("forward", [&] { return run_forward(x, y); });
+}
+
+void batch_norm_layer::backward(const const_tensor_view& dy,
+                                const const_tensor_view& x,
+                                const batch_norm_tape& tape,
+                                const tensor_view& dx) {
+  alone("backward", [&] { run_backward(dy, x, tape, dx); });
+}
+
+batch_norm_tape batch_norm_layer::run_forward(const const_tensor_view& x,
+                                              const tensor_view& y) {
   auto* with = replica_.exchanges() ? require_participant("forward") : nullptr;
   if (with == nullptr)
     return learn([&] { return replica_.forward_alone(x, y); });
@@ -140,10 +163,10 @@ batch_norm_tape batch_norm_layer::forward(const const_tensor_view& x,
   });
 }
 
-void batch_norm_layer::backward(const const_tensor_view& dy,
-                                const const_tensor_view& x,
-                                const batch_norm_tape& tape,
-                                const tensor_view& dx) {
+void batch_norm_layer::run_backward(const const_tensor_view& dy,
+                                    const const_tensor_view& x,
+                                    const batch_norm_tape& tape,
+                                    const tensor_view& dx) {
   auto* with = batch_norm_replica::exchanges(tape)
                    ? require_participant("backward")
                    : nullptr;

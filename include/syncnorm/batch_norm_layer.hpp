@@ -2,6 +2,7 @@
 
 #include "syncnorm/batch_norm_participant.hpp"
 #include "syncnorm/batch_norm_replica.hpp"
+#include "syncnorm/detail/one_user.hpp"
 #include "syncnorm/replicate.hpp"
 
 #include <chrono>
@@ -25,8 +26,9 @@ namespace syncnorm {
 /// process. Copies on CPUs, CUDA devices and other nodes may mix: then a CUDA
 /// copy's statistics are copied to the host and back.
 ///
-/// One thread uses a layer at a time. After an error in a round, release all
-/// copies and run the callbacks again. A pass that failed has changed nothing.
+/// One thread uses a layer at a time; a pass in another one's pass is refused.
+/// After an error in a round, release all copies and run the callbacks again. A
+/// pass that failed has changed nothing.
 ///
 /// Threads: waits for actors; not to be called from one of CAF's workers (it
 /// may wait for ever), but from a detached actor or a thread of your own.
@@ -91,6 +93,8 @@ public:
   /// @throws error `shape_mismatch`, `dtype_mismatch`, `device_mismatch`,
   ///         `invalid_argument` for the arguments, with nothing written; the
   ///         other copies get `participant_failed`.
+  /// @throws error `invalid_argument` if another thread is in a pass of this
+  ///         copy, which goes on.
   /// @throws error `unregistered` in training, if this copy was not told whose
   ///         copy it is.
   /// @throws error as `batch_norm_participant::run` if another copy is at
@@ -119,6 +123,14 @@ private:
   /// Returns the participant of a pass that exchanges; null if it stands alone.
   batch_norm_participant* require_participant(const char* call);
 
+  batch_norm_tape run_forward(const const_tensor_view& x, const tensor_view& y);
+  void run_backward(const const_tensor_view& dy, const const_tensor_view& x,
+                    const batch_norm_tape& tape, const tensor_view& dx);
+
+  /// Runs `pass`, unless another thread is in one.
+  template <class F>
+  auto alone(const char* call, F pass);
+
   /// Runs `prepare`; if it throws, the others are told before the caller is.
   template <class F>
   auto prepare_or_give_up(batch_norm_participant& with, F prepare);
@@ -135,6 +147,7 @@ private:
   batch_norm_replica replica_;
   /// False for a copy that was not told yet whose copy it is.
   bool may_stand_alone_ = true;
+  detail::one_user users_;
   std::optional<batch_norm_participant> participant_;
 };
 

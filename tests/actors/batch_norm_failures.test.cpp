@@ -495,6 +495,27 @@ TEST_CASE_FIXTURE(replicated, "callbacks that run twice are refused, and the "
   check_works_again(copies);
 }
 
+TEST_CASE_FIXTURE(layer_fixture, "a pass of a copy in which another thread is "
+                                 "in a pass is refused, and the other one goes "
+                                 "on") {
+  auto copies = make_copies(system, make_options(), 2);
+  execute_replication_callbacks(copies);
+  std::pair<errc, std::string> second;
+  run_all(2, [&](std::size_t r) {
+    if (r == 1) {
+      while (copies[0]->messages_sent() == 0)
+        std::this_thread::yield();
+      second = outcome_of([&] { forward(*copies[0], 0); });
+    }
+    forward(*copies[r], r);
+  });
+  CHECK(second.first == errc::invalid_argument);
+  CHECK(second.second
+        == "layer bn: forward: another thread is in a pass of this copy: one "
+           "thread uses a copy at a time");
+  CHECK(copies[0]->replica().num_batches_tracked() == 1);
+}
+
 TEST_CASE_FIXTURE(layer_fixture, "a copy that is used before replication is "
                                  "refused in training, and works after it") {
   auto copies = make_copies(system, make_options(), copy_count);
