@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <sstream>
@@ -137,6 +138,26 @@ auto parse_text(const std::string& text) {
   return caf::actor_system_config::parse_config(in);
 }
 
+/// The number that stands behind `word`, or 0.
+std::size_t number_behind(const std::string& text, const std::string& word) {
+  auto at =
+      text.find_first_of("0123456789", std::min(text.find(word), text.size()));
+  return at == std::string::npos ? 0
+                                 : std::strtoul(text.c_str() + at, nullptr, 10);
+}
+
+/// What `parse_text` could not read. CAF 0.17 says
+/// `parser_error(unexpected_character, ({"column" = 9, "line" = 1}))`, CAF 1.x
+/// `invalid syntax in line 1 column 9`.
+std::string syntax_problem(const caf::error& problem) {
+  auto text = to_string(problem);
+  return fmt::format("line {}, column {}: expected NAME = VALUE, where VALUE "
+                     "is true, false, a number, a duration such as 30s, text "
+                     "in double quotes or a list in [ ], or a group NAME {{ }}",
+                     number_behind(text, "line"),
+                     number_behind(text, "column"));
+}
+
 /// What a file lacks that ends amid a group or a list, which CAF takes for
 /// their ends; or empty.
 std::string missing_end(const std::string& text) {
@@ -240,7 +261,7 @@ std::string read_command_line(caf::actor_system_config& config,
     return fmt::format("{}: {}", file.name, file.problem);
   auto content = parse_text(file.text);
   if (!content)
-    return fmt::format("{}: {}", file.name, to_string(content.error()));
+    return fmt::format("{}: {}", file.name, syntax_problem(content.error()));
   if (auto end = missing_end(file.text); !end.empty())
     return fmt::format("{}: expected {}, found the end", file.name, end);
   if (has_lost_group(file.text))

@@ -361,7 +361,10 @@ TEST_CASE("what a configuration file has wrong is named with the file") {
   refuses("header = 3\n", file.name + ": header: expected true or false, ");
   refuses("syncnorm { deadline = 30 }\n",
           "syncnorm.deadline: expected a duration");
-  refuses("batch 2\n", "pipeline: " + file.name + ": ");
+  refuses("header = true\nbatch 2\n",
+          "pipeline: " + file.name + ": line 2, column ");
+  refuses("mode = online\n", file.name + ": line 1, column ");
+  refuses("mode = online\n", ": expected NAME = VALUE, where VALUE is true,");
   check_refused("--config-file=/nowhere/c",
                 "/nowhere/c: cannot be opened: No such file or directory");
   check_refused("--config-file=/tmp", "/tmp: cannot be read");
