@@ -160,7 +160,7 @@ TEST_CASE("addresses that are none, are taken or do not answer are one line") {
   refused({"--serve=127.0.0.1:0", "--workers=3", "--fan-in=1"},
           "--fan-in: expected 2 or more, found 1");
   refused({"--join=127.0.0.1:1", "--listen=192.0.2.1:0"},
-          "--listen: expected an address of this machine's own");
+          "--listen: expected a loopback address");
   refused({"--workers=2"}, "--workers: expected --serve=HOST:PORT");
   auto first = serve(small + arguments{"--devices=cpu"}, 1);
   refused({"--serve=" + first.where, "--workers=1"}, " cannot be had: ");

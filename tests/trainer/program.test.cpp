@@ -461,8 +461,8 @@ TEST_CASE("an address that a launcher's variable gave is refused by its name") {
                            "\"$0\"",
                            folder);
   CHECK(result.status == 1);
-  CHECK(contains(result.output, "syncnorm-train: MASTER_ADDR: expected an "
-                                "address of this machine's own"));
+  CHECK(contains(result.output, "syncnorm-train: MASTER_ADDR: expected "
+                                "a loopback address"));
 }
 
 TEST_CASE("an empty argument, or two dashes alone, hides none behind it") {

@@ -130,7 +130,7 @@ config::config() {
       .add(options_.tls_ca, "tls-ca",
            "PEM file: the CA of the others' certificates")
       .add(options_.insecure, "insecure",
-           "other addresses than this machine's own, without TLS");
+           "other addresses than loopback ones, without TLS");
 }
 
 std::optional<settings> config::read(int argc, char** argv) {
@@ -172,7 +172,7 @@ void config::check_address(const std::string& option,
   auto launched = host_variable_ != nullptr && option != "listen";
   if (!options_.has_tls() && !options_.insecure && !is_loopback(where.host))
     throw failure{fmt::format(
-        "{}: expected an address of this machine's own, such as 127.0.0.1, "
+        "{}: expected a loopback address, such as 127.0.0.1, "
         "--tls-certificate, --tls-key and --tls-ca, or --insecure, found {}",
         launched ? host_variable_ : "--" + option, where.host)};
 }
