@@ -34,12 +34,12 @@ enum class round_mode : std::uint8_t { forward = 0, backward = 1 };
 /// only the owner's, copy 0's, counts.
 struct statistics_update {
   /// As `batch_norm_options::eps`.
-  detail::exact_double eps = 1e-5;
+  detail::exact<double> eps = 1e-5;
   /// How epsilon is used.
   detail::enum_code<eps_mode> mode = eps_mode::plus;
   /// The weight of this batch in the running statistics; ignored for a
   /// cumulative average.
-  detail::exact_double momentum = 0.1;
+  detail::exact<double> momentum = 0.1;
   /// Average over all batches: momentum is 1 / (batches, this one included).
   bool cumulative = false;
   /// Normalize with the statistics of all elements seen so far.

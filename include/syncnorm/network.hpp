@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <set>
 #include <string>
+#include <type_traits>
 
 namespace syncnorm {
 
@@ -93,6 +94,15 @@ caf::expected<std::uint16_t> publish_actor(caf::actor_system& system,
                                            std::set<std::string> interface,
                                            const publish_options& options);
 
+/// Refuses message types that CAF 0.17 spoils between nodes: of NaN it makes 0,
+/// and of an infinity it finds no end.
+template <class... Messages>
+constexpr void require_exact_messages() {
+  static_assert(caf_line != 0 || !(std::is_floating_point_v<Messages> || ...),
+                "CAF 0.17 does not send every number as it is: use "
+                "double_array, or a type of your own with compat::field");
+}
+
 caf::expected<caf::strong_actor_ptr>
 find_actor(caf::actor_system& system, const std::set<std::string>& interface,
            const std::string& host, std::uint16_t port,
@@ -102,8 +112,13 @@ find_actor(caf::actor_system& system, const std::set<std::string>& interface,
 
 /// Publishes a master, a relay, or any other actor, for other nodes.
 /// @returns the port, or `invalid_argument` for no actor, a system without
-///          `use_network`, an address that is not this machine's own or is not
-///          protected, or a port that cannot be opened.
+/// CAF's
+///          middleman (see `use_network`), an address that is not this
+///          machine's own or is not protected, or a port that cannot be opened
+///          within a minute.
+///
+/// Threads: waits for actors, as do `remote_handle` and `remote_master`; not to
+/// be called from one of CAF's workers.
 template <class Handle>
 [[nodiscard]] caf::expected<std::uint16_t>
 publish_master(caf::actor_system& system, const Handle& master,
@@ -117,12 +132,14 @@ publish_master(caf::actor_system& system, const Handle& master,
 /// has answered: after CAF's handshake alone, two nodes that connect to each
 /// other at the same moment may have no connection. An actor that answers
 /// nothing, as one that blocks, is returned after a second, or when
-/// `options.patience` is over.
-/// @returns `master_down` if nobody answers there in time: trying again may
+/// `options.patience` is over. One thread of a process at a time: CAF 0.17 may
+/// lose answers of a node that several connect to.
+/// @returns `master_down` if nobody answers there in time, and at once if the
+///          connection is refused or the actor has exited: trying again may
 ///          help; also if that side wants TLS and this one has none.
 ///          `invalid_argument` if the actor there is of another type, if TLS
 ///          refused one of the two, for an address that is not protected, or a
-///          system without `use_network`.
+///          system without CAF's middleman (see `use_network`).
 template <class Handle>
 [[nodiscard]] caf::expected<Handle>
 remote_handle(caf::actor_system& system, const std::string& host,
@@ -136,11 +153,13 @@ remote_handle(caf::actor_system& system, const std::string& host,
 
 /// Returns the handle of a master that another process has published, good for
 /// `register_slave`, `register_slave_thread` and `spawn_sync_relay`. Errors as
-/// `remote_handle`.
+/// `remote_handle`. With CAF 0.17 it does not compile for bare floating-point
+/// messages, whose NaN and infinities CAF does not send as they are.
 template <class In, class Out>
 [[nodiscard]] caf::expected<sync_master_actor<In, Out>>
 remote_master(caf::actor_system& system, const std::string& host,
               std::uint16_t port, const connect_options& options = {}) {
+  detail::require_exact_messages<In, Out>();
   return remote_handle<sync_master_actor<In, Out>>(system, host, port, options);
 }
 

@@ -4,8 +4,11 @@
 #include <doctest/doctest.h>
 
 #include <bit>
+#include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
+#include <type_traits>
 #include <vector>
 
 using namespace syncnorm;
@@ -55,6 +58,51 @@ TEST_CASE_TEMPLATE("every value crosses the wire with the same bits", T, float,
   shared_array<T> got;
   REQUIRE(from_wire(bytes, got));
   CHECK(same_bits(sent, got));
+}
+
+namespace {
+
+// begin: own_type
+struct measurement {
+  double value = 0;
+  float weight = 0;
+};
+
+template <class Inspector>
+auto inspect(Inspector& f, measurement& x) {
+  return compat::inspect_object(f, x, "measurement",
+                                compat::field("value", x.value),
+                                compat::field("weight", x.weight));
+}
+// end: own_type
+
+template <class T>
+void check_field(T measurement::*field, T value) {
+  measurement x;
+  x.*field = value;
+  measurement y{1, 1};
+  REQUIRE(deserialize(serialize(x), y));
+  CHECK(std::memcmp(&(x.*field), &(y.*field), sizeof value) == 0);
+  CHECK(std::memcmp(&(x.*field), &value, sizeof value) == 0);
+}
+
+} // namespace
+
+TEST_CASE_TEMPLATE("a number in a message of one's own crosses the wire with "
+                   "the same bits",
+                   T, float, double) {
+  T measurement::*field = nullptr;
+  if constexpr (std::is_same_v<T, float>)
+    field = &measurement::weight;
+  else
+    field = &measurement::value;
+  for (auto value : special_values<T>())
+    check_field(field, value);
+}
+
+TEST_CASE("a number in a message of one's own is shown as a number") {
+  CHECK(caf::deep_to_string(measurement{0.5, 2}).find("0.5")
+        != std::string::npos);
 }
 
 TEST_CASE("the bytes of an array are little-endian behind their count") {

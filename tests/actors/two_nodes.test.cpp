@@ -230,7 +230,8 @@ TEST_CASE_FIXTURE(system_fixture, "publishing and connecting fail in words") {
   CHECK_FALSE(has(sixth, "system_error"));
   config other_cfg;
   caf::actor_system other{other_cfg};
-  auto wrong = remote_master<double, double>(other, "127.0.0.1", *port);
+  auto wrong =
+      remote_master<float_array, float_array>(other, "127.0.0.1", *port);
   REQUIRE_FALSE(wrong);
   CHECK(describe(wrong.error())
         == "invalid_argument: remote_master: port " + std::to_string(*port)

@@ -91,78 +91,45 @@ struct lineup {
   gradient_masters gradients;
 };
 
-/// Stands for a double while a message is written or read: with its bits, which
-/// CAF's own way changes (infinities, of which CAF 0.17 finds no end, NaN,
-/// subnormals).
-class exact : public detail::exact_double {
-public:
-  explicit exact(double& x) : detail::exact_double{x}, place_{x} {}
-  exact(const exact&) = delete;
-  exact& operator=(const exact&) = delete;
-
-  /// Others may read what is only written to a message.
-  ~exact() {
-    if (bits != detail::exact_double{place_}.bits)
-      place_ = *this;
-  }
-
-private:
-  double& place_;
-};
-
-/// Of a field of that name.
-inline detail::named_field<detail::exact_double> field(const char* name,
-                                                       exact& x) {
-  return {name, x};
-}
-
 template <class Inspector>
 auto inspect(Inspector& f, step_plan& x) {
-  exact rate{x.learning_rate};
   return compat::inspect_object(
       f, x, "syncnorm::train::step_plan", compat::field("epoch", x.epoch),
       compat::field("step", x.step), compat::field("begin", x.begin),
-      compat::field("end", x.end), field("learning_rate", rate));
+      compat::field("end", x.end),
+      compat::field("learning_rate", x.learning_rate));
 }
 
 template <class Inspector>
 auto inspect(Inspector& f, step_report& x) {
-  exact loss{x.loss};
-  exact seconds{x.seconds};
-  exact averaging{x.averaging};
-  exact waiting{x.waiting};
   return compat::inspect_object(
-      f, x, "syncnorm::train::step_report", field("loss", loss),
-      compat::field("finite", x.finite), field("seconds", seconds),
-      field("averaging", averaging), field("waiting", waiting));
+      f, x, "syncnorm::train::step_report", compat::field("loss", x.loss),
+      compat::field("finite", x.finite), compat::field("seconds", x.seconds),
+      compat::field("averaging", x.averaging),
+      compat::field("waiting", x.waiting));
 }
 
 template <class Inspector>
 auto inspect(Inspector& f, gradient_part& x) {
-  exact loss{x.loss};
-  exact seconds{x.seconds};
   return compat::inspect_object(
-      f, x, "syncnorm::train::gradient_part", field("loss", loss),
+      f, x, "syncnorm::train::gradient_part", compat::field("loss", x.loss),
       compat::field("gradient", x.gradient), compat::field("narrow", x.narrow),
-      field("seconds", seconds));
+      compat::field("seconds", x.seconds));
 }
 
 template <class Inspector>
 auto inspect(Inspector& f, gradient_sum& x) {
-  exact loss{x.loss};
-  exact seconds{x.seconds};
   return compat::inspect_object(
-      f, x, "syncnorm::train::gradient_sum", field("loss", loss),
+      f, x, "syncnorm::train::gradient_sum", compat::field("loss", x.loss),
       compat::field("gradient", x.gradient), compat::field("finite", x.finite),
-      field("seconds", seconds));
+      compat::field("seconds", x.seconds));
 }
 
 template <class Inspector>
 auto inspect(Inspector& f, evaluation& x) {
-  exact loss{x.loss};
   return compat::inspect_object(
       f, x, "syncnorm::train::evaluation", compat::field("samples", x.samples),
-      compat::field("correct", x.correct), field("loss", loss));
+      compat::field("correct", x.correct), compat::field("loss", x.loss));
 }
 
 template <class Inspector>

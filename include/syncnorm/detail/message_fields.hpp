@@ -2,7 +2,6 @@
 
 #include "syncnorm/detail/caf_compat.hpp"
 
-#include <bit>
 #include <cstdint>
 
 // Fields of messages that travel in another shape than they are used in.
@@ -26,23 +25,6 @@ struct enum_code {
 template <class Inspector, class Enum>
 auto inspect(Inspector& f, enum_code<Enum>& x) {
   return inspect_object(f, x, "syncnorm::enum_code", field("code", x.code));
-}
-
-/// A float64 as a message carries it: its bits.
-struct exact_double {
-  std::uint64_t bits = 0;
-
-  exact_double() = default;
-  exact_double(double x) : bits{std::bit_cast<std::uint64_t>(x)} {}
-
-  operator double() const noexcept {
-    return std::bit_cast<double>(bits);
-  }
-};
-
-template <class Inspector>
-auto inspect(Inspector& f, exact_double& x) {
-  return inspect_object(f, x, "syncnorm::exact_double", field("bits", x.bits));
 }
 
 /// `resend` of a message as it travels: what is on a device stays there, and
