@@ -3,10 +3,12 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <random>
 #include <string>
 #include <tuple>
@@ -451,6 +453,28 @@ TEST_CASE("a relay waits for a replica that never came, whoever else has died "
   CHECK_FALSE(wide.is_full());
   REQUIRE(wide.add(detail::participant::slave(8), ""));
   CHECK(wide.is_full());
+}
+
+TEST_CASE("whatever the deadline, a relay that is complete hears from its "
+          "parent who was late before it is out of patience") {
+  using namespace std::chrono_literals;
+  auto now = caf::actor_clock::time_point{} + 1h;
+  for (caf::timespan deadline :
+       {caf::timespan{1ms}, caf::timespan{300ms}, caf::timespan{8s},
+        caf::timespan{16s}, caf::timespan{1h}, max_deadline}) {
+    auto due = now + deadline;
+    CHECK(detail::needs_timer(std::nullopt, due, deadline));
+    CHECK_FALSE(detail::needs_timer(due - 1h, due, deadline));
+    CHECK_FALSE(detail::needs_timer(due, due, deadline));
+    // Bisects for the latest timer that is good enough.
+    caf::timespan late{0};
+    for (auto step = deadline; step.count() > 0; step /= 2)
+      if (!detail::needs_timer(due + late + step, due, deadline))
+        late += step;
+    CHECK(late.count() > 0);
+    CHECK(deadline + late + detail::grace_of(deadline)
+          < detail::relay_patience(deadline));
+  }
 }
 
 namespace {

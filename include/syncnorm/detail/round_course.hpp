@@ -115,8 +115,10 @@ void round_keeper<In, Out>::arrive(std::size_t position, target&& to,
   }
   complete_if_ready();
   // A timer may run that rings too late for somebody who has waited long.
-  if (seats_.arrived() != 0 && (!armed_ || waited > deadline_ / 16))
-    arm(started_ + limit() - this->clock().now());
+  auto due = started_ + limit();
+  if (seats_.arrived() != 0 && !patience_
+      && needs_timer(rings_, due, deadline_))
+    arm(due - this->clock().now());
 }
 
 template <class In, class Out>
@@ -138,7 +140,7 @@ void round_keeper<In, Out>::complete_if_ready() {
   }
   // The timer of a relay that went on without those who were late has rung; now
   // it waits for its parent.
-  if (completed_ && !armed_)
+  if (completed_ && !rings_)
     arm(started_ + limit() - this->clock().now());
 }
 

@@ -2,9 +2,6 @@
 
 #include "syncnorm/detail/round_keeper.hpp"
 
-#include <algorithm>
-#include <chrono>
-
 // How a round of a `round_keeper` fails: by whom, when its deadline is over,
 // and what the participants are told.
 
@@ -143,21 +140,16 @@ void round_keeper<In, Out>::on_down(const caf::actor_addr& who,
 
 // -- when the deadline is over ------------------------------------------------
 
-/// How long a relay that is late may take to say whom it waits for.
-[[nodiscard]] inline caf::timespan grace_of(caf::timespan deadline) {
-  return std::min<caf::timespan>(deadline / 4, std::chrono::milliseconds{500});
-}
-
 template <class In, class Out>
 void round_keeper<In, Out>::arm(caf::timespan delay) {
-  armed_ = true;
+  rings_ = this->clock().now() + delay;
   end_deadline_watch(watch_);
   watch_ = spawn_deadline_watch(this->system(), this->address(), delay);
 }
 
 template <class In, class Out>
 void round_keeper<In, Out>::check_deadline() {
-  armed_ = false;
+  rings_.reset();
   auto now = this->clock().now();
   if (patience_)
     return now < *patience_ ? arm(*patience_ - now) : expire();

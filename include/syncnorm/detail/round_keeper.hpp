@@ -9,6 +9,7 @@
 #include "syncnorm/detail/round_monitor.hpp"
 #include "syncnorm/detail/round_seats.hpp"
 #include "syncnorm/detail/round_text.hpp"
+#include "syncnorm/detail/round_time.hpp"
 #include "syncnorm/sync_callback.hpp"
 #include "syncnorm/sync_options.hpp"
 
@@ -334,9 +335,9 @@ private:
   std::map<std::int64_t, caf::error> expelled_;
   std::set<caf::actor_addr> watched_;
 
-  bool armed_ = false;
-  /// The timer that rings next.
+  /// The timer that rings next, and when, if it has not.
   caf::actor watch_;
+  std::optional<time_point> rings_;
   /// Until when relays that are late may say whom they wait for.
   std::optional<time_point> patience_;
 };

@@ -256,8 +256,7 @@ private:
   /// The parent's own deadline comes first; this is for a parent that does not
   /// answer at all.
   [[nodiscard]] caf::timespan limit() const override {
-    auto deadline = this->deadline_;
-    return this->completed_ ? deadline + grace_of(deadline) * 3 / 2 : deadline;
+    return this->completed_ ? relay_patience(this->deadline_) : this->deadline_;
   }
 
   void on_overdue() override {
