@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -252,6 +253,51 @@ TEST_CASE_FIXTURE(system_fixture, "with survivors, who sends twice while its "
   CHECK(tree.send(0, block{10})().value == block{11});
   CHECK(tree.one().value == block{11});
   CHECK(tree.two().failed(errc::duplicate_message));
+}
+
+TEST_CASE_FIXTURE(system_fixture, "with survivors, what was sent for the next "
+                                  "round by who has died since does not count "
+                                  "for its successor") {
+  early_return tree{system};
+  tree.kill(2);
+  settle(tree, tree.relay);
+  REQUIRE(tree.enlist(tree.relay, 2).value);
+  auto successor = tree.send(2, block{7});
+  settle(tree, tree.relay);
+  CHECK(tree.send(0, block{10})().value == block{11});
+  CHECK(tree.one().value == block{11});
+  auto zero = tree.send(0, block{10});
+  auto one = tree.send(1, block{1});
+  for (auto& x : {zero, one, successor}) {
+    auto got = x();
+    CHECK_MESSAGE(got.value == block{18}, got.text());
+  }
+}
+
+TEST_CASE_FIXTURE(system_fixture, "with survivors, what a thread has sent for "
+                                  "the next round does not count for its "
+                                  "successor when it has let go of its pipe") {
+  early_return tree{system};
+  tree.kill(2);
+  settle(tree, tree.relay);
+  {
+    auto gone = register_slave_thread<block, block>(system, tree.relay, 2);
+    REQUIRE(gone);
+    std::ignore = gone->run_slave_async(block{100});
+  }
+  std::optional<slave_pipe<block, block>> next;
+  // Until the relay knows that it has gone.
+  while (!next)
+    if (auto x = register_slave_thread<block, block>(system, tree.relay, 2))
+      next.emplace(std::move(*x));
+  CHECK(tree.send(0, block{10})().value == block{11});
+  CHECK(tree.one().value == block{11});
+  auto zero = tree.send(0, block{10});
+  auto one = tree.send(1, block{1});
+  settle(tree, tree.relay);
+  CHECK(outcome_of(next->run_slave(block{7})).value == block{18});
+  CHECK(zero().value == block{18});
+  CHECK(one().value == block{18});
 }
 
 TEST_CASE_FIXTURE(system_fixture, "a relay that is late names whom it waits "

@@ -52,11 +52,15 @@ void round_keeper<In, Out>::expel(std::size_t position,
     tell(position, round_failed_atom_v, tag_of(position), reason);
   if (counts)
     monitor_.failed(reason);
-  expelled_[seats_[position].identifier] = reason;
+  auto identifier = seats_[position].identifier;
+  expelled_[identifier] = reason;
   seats_.erase(position);
   // The next message is a round's first.
   if (seats_.arrived() == 0)
     patience_.reset();
+  // No successor is to be taken for the sender: it is answered with `reason`.
+  if (auto early = early_.extract(identifier))
+    early.mapped()();
 }
 
 template <class In, class Out>
