@@ -92,6 +92,13 @@ std::string damaged_text(const std::string& where, const participant& who,
                      what);
 }
 
+caf::error left_before(const std::string& where, const participant& relay,
+                       std::uint64_t round, const caf::error& reason) {
+  return make_error(code_of(reason).value_or(errc::participant_failed),
+                    fmt::format("{}: {} has left in round {} ({})", where,
+                                relay.name(), round, text_of(reason)));
+}
+
 caf::error reported_error(const caf::error& x, errc fallback) {
   return make_error(code_of(x).value_or(fallback),
                     text_of(x).substr(0, max_text));

@@ -38,7 +38,9 @@ using sync_callback = std::function<std::vector<identified<Out>>(
 /// functions throw becomes the error of every participant, as a
 /// `sync_callback`'s. They run on the thread that brings the last message,
 /// which may be the one that receives from other nodes (`use_network`): they
-/// must not wait for anything.
+/// must not wait for anything. What they take counts for those behind a relay,
+/// which waits for its answer until 0.9 s after the round's deadline; then the
+/// round fails with `deadline_exceeded` there, and the next one for all others.
 template <class In, class Out>
 struct sync_reduction {
   /// Makes one message of several, one or more in the order of their

@@ -485,14 +485,16 @@ constexpr auto grace = std::chrono::milliseconds{40};
 /// after the time that it gave it.
 class slow_parent : public caf::event_based_actor {
 public:
-  using caf::event_based_actor::event_based_actor;
+  explicit slow_parent(caf::actor_config& config,
+                       caf::timespan deadline = std::chrono::seconds{20})
+      : caf::event_based_actor{config},
+        deadline_{deadline} {}
 
   caf::behavior make_behavior() override {
     return {
-        [](register_relay_atom, std::int64_t first, std::int64_t) {
-          return slave_ticket{{layer_hash("bn1"), 1, 1, first},
-                              std::chrono::seconds{20},
-                              false};
+        [this](register_relay_atom, std::int64_t first, std::int64_t) {
+          return slave_ticket{
+              {layer_hash("bn1"), 1, 1, first}, deadline_, false};
         },
         [this](late_atom, const caf::actor& relay) {
           detail::send(
@@ -513,10 +515,22 @@ public:
   }
 
 private:
+  caf::timespan deadline_;
   caf::typed_response_promise<block> promise_;
 };
 
 } // namespace
+
+TEST_CASE_FIXTURE(system_fixture,
+                  "a relay that is complete has the patience of a thread: a "
+                  "parent may calculate past the deadline") {
+  auto parent = system.spawn<slow_parent>(grace);
+  tree_type tree{system, caf::actor_cast<block_master>(parent)};
+  auto relay = tree.add_relay(tree.master(), "bn1", {4, 1}, merge_blocks);
+  tree.enlist(relay, replica_range{4, 1});
+  auto four = tree.send(4, block{1})();
+  CHECK_MESSAGE(four.value == block{7}, four.text());
+}
 
 TEST_CASE_FIXTURE(system_fixture,
                   "a relay whose replicas came late does not move the round's "

@@ -355,6 +355,22 @@ TEST_CASE_FIXTURE(system_fixture, "a relay's report of a failure in an earlier "
   CHECK(zero().value == block{3});
 }
 
+TEST_CASE_FIXTURE(system_fixture, "a relay's report of a failure in a round "
+                                  "that was answered ends the next one, which "
+                                  "says so") {
+  relay_master tree{system};
+  fake_relay relay{system, tree, {1, 2}};
+  auto zero = tree.send(0, block{1});
+  CHECK(relay.send(block{2})().value == block{3});
+  CHECK(zero().value == block{3});
+  relay.report_failure(relay.tag);
+  auto next = tree.send(0, block{1})();
+  CHECK_MESSAGE(next.text()
+                    == "participant_failed: layer bn1, round 2: the relay of "
+                       "replicas 1 to 2 has left in round 1 (a report)",
+                next.text());
+}
+
 TEST_CASE_FIXTURE(system_fixture, "what a relay has sent counts in its round "
                                   "only, also for slaves in its place") {
   relay_master tree{system};

@@ -121,8 +121,11 @@ void round_keeper<In, Out>::on_round_failed(const round_tag& tag,
       || !seats_[*position].is_relay || failure_
       || tag.generation != generation_)
     return;
-  std::ignore = blame(*position, reported_error(why, errc::participant_failed),
-                      may_be_quiet(why));
+  auto reason = reported_error(why, errc::participant_failed);
+  // That round has been answered. The relay is out all the same.
+  if (tag.round < round_)
+    reason = left_before(where(), seats_[*position], tag.round, reason);
+  std::ignore = blame(*position, std::move(reason), may_be_quiet(why));
   complete_if_ready();
 }
 

@@ -74,6 +74,14 @@ namespace syncnorm::detail {
                                        const participant& who,
                                        std::string_view what);
 
+/// An error of an earlier round as that of a later one, which the relay does
+/// not take part in: `"<where>: the relay of replicas 4 to 7 has left in round
+/// 16 (layer bn2, round 16: replica 5 is down)"`
+[[nodiscard]] caf::error left_before(const std::string& where,
+                                     const participant& relay,
+                                     std::uint64_t round,
+                                     const caf::error& reason);
+
 /// The error of a round as another node reports it, with a text that is no
 /// longer than this library's own; `fallback` is the code of an error that has
 /// none of this library.

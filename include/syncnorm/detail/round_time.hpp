@@ -31,9 +31,11 @@ needs_timer(const std::optional<caf::actor_clock::time_point>& rings,
 }
 
 /// How long a relay waits for the answer of its parent, from its round's first
-/// message on.
+/// message on. Threads and distant actors wait a second longer than the
+/// deadline: a little less, so that those behind the relay hear of it who was
+/// silent.
 [[nodiscard]] inline caf::timespan relay_patience(caf::timespan deadline) {
-  return deadline + grace_of(deadline) * 3 / 2;
+  return deadline + std::chrono::milliseconds{900};
 }
 
 } // namespace syncnorm::detail
