@@ -327,6 +327,22 @@ TEST_CASE_FIXTURE(system_fixture,
 }
 
 TEST_CASE_FIXTURE(system_fixture,
+                  "who sends a message for another round or layer gets the "
+                  "error once, and is told to register again from then on") {
+  for (auto layer : {"bn2", "bn3"}) {
+    adder c{system, bn2(), add_up};
+    auto pipes = c.pipes(1);
+    auto wrong = round_tag{layer_hash(layer), 1, 5, 1};
+    auto other_layer = std::string{layer} != "bn2";
+    CHECK(c.send_tagged(1, wrong, 1)().failed(other_layer ? errc::wrong_layer
+                                                          : errc::wrong_round));
+    for (int i = 0; i < 2; ++i)
+      CHECK(
+          c.send_tagged(1, wrong, 1)().failed(errc::stale, {"register again"}));
+  }
+}
+
+TEST_CASE_FIXTURE(system_fixture,
                   "a message of another layer is told so, whatever generation "
                   "its tag names") {
   adder c{system, bn2(), add_up};

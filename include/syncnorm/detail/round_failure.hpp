@@ -44,6 +44,16 @@ caf::error round_keeper<In, Out>::blame(std::size_t position, caf::error reason,
 }
 
 template <class In, class Out>
+caf::error round_keeper<In, Out>::blame_sender(std::size_t position, errc code,
+                                               std::string text) {
+  auto identifier = seats_[position].identifier;
+  auto reason = blame(position, code, std::move(text));
+  if (auto still = members().find(identifier); still && failure_)
+    seats_[*still].informed = true;
+  return reason;
+}
+
+template <class In, class Out>
 void round_keeper<In, Out>::expel(std::size_t position,
                                   const caf::error& reason, bool counts) {
   if (seats_[position].arrived)

@@ -312,6 +312,10 @@ private:
     return blame(position, make_error(code, std::move(text)));
   }
 
+  /// The same of a participant whose message is answered with the error: it has
+  /// had it then.
+  caf::error blame_sender(std::size_t position, errc code, std::string text);
+
   /// @param counts whether that is a failure to be counted.
   void expel(std::size_t position, const caf::error& reason, bool counts);
 

@@ -130,17 +130,17 @@ round_keeper<In, Out>::refuse(const round_tag& tag,
     return make_error(errc::unregistered,
                       no_ticket_text(where(), tag.identifier));
   if (tag.layer != layer_)
-    return blame(*position, errc::wrong_layer,
-                 wrong_layer_text(where(), tag.identifier));
+    return blame_sender(*position, errc::wrong_layer,
+                        wrong_layer_text(where(), tag.identifier));
   // A pipe counts its messages: the second of a round is for the next one.
   auto is_next = tag.round == round_ || tag.round == round_ + 1;
   auto has_sent = seats_[*position].arrived || early_.contains(tag.identifier);
   if (has_sent && is_next)
-    return blame(*position, errc::duplicate_message,
-                 twice_text(where(), tag.identifier));
+    return blame_sender(*position, errc::duplicate_message,
+                        twice_text(where(), tag.identifier));
   if (tag.round != round_)
-    return blame(*position, errc::wrong_round,
-                 wrong_round_text(where(), tag.identifier, tag.round));
+    return blame_sender(*position, errc::wrong_round,
+                        wrong_round_text(where(), tag.identifier, tag.round));
   return std::nullopt;
 }
 
