@@ -23,8 +23,8 @@ struct identified {
 /// first, then the slaves' in the order of their identifiers; out comes one
 /// reply for each identifier, in any order. It may move from the messages. What
 /// it throws becomes the error of every participant: a `syncnorm::error` with
-/// its own code and its text behind layer and round, anything else
-/// `callback_failed`.
+/// its own code and its text behind layer and round, anything else, and one of
+/// the code `none`, `callback_failed`.
 ///
 /// Threads: a master calls it once a round, never twice at a time. It may run
 /// on the thread that sends the last message: that call then takes as long as

@@ -404,6 +404,19 @@ TEST_CASE_FIXTURE(system_fixture,
 }
 
 TEST_CASE_FIXTURE(system_fixture,
+                  "an error without a code that the callback throws is one for "
+                  "everybody all the same") {
+  adder c{system, bn2(),
+          [](std::span<identified<double>>) -> std::vector<identified<double>> {
+            throw error{errc::none, "singular"};
+          }};
+  auto pipes = c.pipes(1);
+  auto one = c.send(pipes[0], 1, 1);
+  CHECK(c.lead(0)().failed(errc::callback_failed, {"layer bn2", "singular"}));
+  CHECK(one().failed(errc::callback_failed));
+}
+
+TEST_CASE_FIXTURE(system_fixture,
                   "a callback that leaves out, repeats or makes up an "
                   "identifier is an error for everybody") {
   using replies = std::vector<identified<double>>;

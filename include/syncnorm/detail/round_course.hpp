@@ -131,7 +131,9 @@ void round_keeper<In, Out>::complete_if_ready() {
   try {
     complete(seats_.gather());
   } catch (const error& x) {
-    fail(make_error(x.code(), where() + ": " + x.what()));
+    // An error without a code would tell nobody that there was one.
+    auto code = x.code() == errc::none ? errc::callback_failed : x.code();
+    fail(make_error(code, where() + ": " + x.what()));
   } catch (const std::exception& x) {
     fail(make_error(errc::callback_failed,
                     where() + ": the callback threw: " + x.what()));
