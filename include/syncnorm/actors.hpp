@@ -59,10 +59,11 @@ using sync_master_actor = detail::typed_actor<
     caf::result<sync_metrics>(get_metrics_atom),
 
     /// From a registered slave that cannot do its part of the round, or from
-    /// the owner (identifier 0), with the reason: the round fails with
-    /// `participant_failed` for all others. The owner is the actor that led
-    /// last, in an earlier generation too. If none has, or a thread led last,
-    /// any actor of the master's node may say it.
+    /// the owner (identifier 0), with the reason: the round that is not
+    /// complete yet, or the next, fails with `participant_failed` for all
+    /// others, also if the sender's message is there. The owner is the actor
+    /// that led last, in an earlier generation too. If none has, or a thread
+    /// led last, any actor of the master's node may say it.
     caf::result<void>(give_up_atom, round_tag, std::string),
 
     /// From the owner, if it is a thread: the same. The slot shows that it is

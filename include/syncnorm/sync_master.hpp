@@ -205,7 +205,8 @@ public:
   }
 
   /// Tells the slaves that the owner cannot do its part of the next round: the
-  /// round fails with `participant_failed` and that reason for all of them.
+  /// round fails with `participant_failed` and that reason for all of them. So
+  /// does one that is not complete yet, as by `slave_pipe::give_up`.
   void give_up(std::string why) {
     detail::anon_send(handle_, give_up_atom_v, round_tag{}, std::move(why),
                       detail::reply_slot{link_});

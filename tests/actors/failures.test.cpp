@@ -365,6 +365,21 @@ TEST_CASE_FIXTURE(system_fixture,
 }
 
 TEST_CASE_FIXTURE(system_fixture,
+                  "who gives up with its message sent ends the round that "
+                  "waits for others, and none that was answered") {
+  adder c{system, bn2(), add_up};
+  auto pipes = c.pipes(2);
+  auto one = c.send(pipes[0], 1, 1);
+  pipes[0].give_up(c.actor(1), "out of memory");
+  CHECK(one().failed(errc::participant_failed, {"round 1", "replica 1"}));
+  auto pipe = c.pipe(1);
+  check_round(c, pipe);
+  pipe.give_up(c.actor(1), "out of memory");
+  CHECK(c.lead(0)().failed(errc::participant_failed,
+                           {"round 2", "replica 1 gave up: out of memory"}));
+}
+
+TEST_CASE_FIXTURE(system_fixture,
                   "a slave's pipe of an earlier generation gives up nothing of "
                   "the next one") {
   adder c{system, bn2(), add_up};
