@@ -82,7 +82,8 @@ caf::timespan owner_timeout(const Master& master) {
 } // namespace detail
 
 /// Sends the master's own message of the next round from the actor `self`:
-/// `.then` gets the reply for identifier 0.
+/// `.then` gets the reply for identifier 0. The same actor must lead all rounds
+/// and live on: its end is that of the generation, also between two rounds.
 /// @param timeout how long a master on another node may take; then it is CAF's
 ///                `request_timeout`. One that has exited, or whose node is
 ///                lost, is `master_down`. Left out, a second more than the
