@@ -43,7 +43,9 @@ using sync_master_actor = detail::typed_actor<
     /// slot.
     caf::result<void>(run_slave_atom, round_tag, In, detail::reply_slot),
 
-    /// From the owner, once a round: its own message. Answered as a slave's.
+    /// From the owner, once a round: its own message. Answered as a slave's. It
+    /// names no round: once a slave has registered again after a failure, it is
+    /// of the new generation.
     /// Errors: as a slave's; invalid_argument from a relay, which nobody leads.
     caf::result<Out>(run_master_atom, In),
 

@@ -83,7 +83,9 @@ caf::timespan owner_timeout(const Master& master) {
 
 /// Sends the master's own message of the next round from the actor `self`:
 /// `.then` gets the reply for identifier 0. The same actor must lead all rounds
-/// and live on: its end is that of the generation, also between two rounds.
+/// and live on: its end is that of the generation, also between two rounds. The
+/// message names no round: if one has failed, and a slave has registered again
+/// since, this one is of the new generation, and `self` is not told.
 /// @param timeout how long a master on another node may take; then it is CAF's
 ///                `request_timeout`. One that has exited, or whose node is
 ///                lost, is `master_down`. Left out, a second more than the
@@ -157,6 +159,8 @@ public:
   }
 
   /// Sends the master's message of the next round and waits for its reply.
+  /// After a failed round that is one of the new generation, if a slave has
+  /// registered again already; otherwise the reply is the error.
   /// @param timeout as for `slave_pipe::run_slave`. Past it the owner has left
   ///                the round, as by `give_up`; the next generation has it
   ///                again.

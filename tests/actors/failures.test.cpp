@@ -297,6 +297,23 @@ TEST_CASE_FIXTURE(system_fixture,
 }
 
 TEST_CASE_FIXTURE(system_fixture,
+                  "an owner is told of the failed round until a slave has "
+                  "registered again: then it leads the new generation") {
+  for (bool registered : {false, true}) {
+    adder c{system, bn2(), add_up};
+    auto pipe = c.pipe(1);
+    check_round(c, pipe);
+    pipe.give_up(c.actor(1), "out of memory");
+    if (registered) {
+      pipe = c.pipe(1);
+      check_round(c, pipe);
+    } else {
+      CHECK(c.lead(1)().failed(errc::participant_failed, {"round 2"}));
+    }
+  }
+}
+
+TEST_CASE_FIXTURE(system_fixture,
                   "an owner that comes twice ends the round for everybody") {
   adder c{system, bn2(), add_up};
   auto pipes = c.pipes(1);
