@@ -4,7 +4,9 @@
 # A project that this is a part of links what is found here, too.
 set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL ON)
 
-find_package(CAF QUIET COMPONENTS core io openssl)
+if(SYNCNORM_ENABLE_ACTORS OR NOT DEFINED SYNCNORM_ENABLE_ACTORS)
+  find_package(CAF QUIET COMPONENTS core io openssl)
+endif()
 set(SYNCNORM_TORCH_ROOT
     ""
     CACHE PATH "Folder of include/ and lib/ of a libtorch, or empty")
@@ -13,8 +15,10 @@ if(SYNCNORM_TORCH_ROOT)
 elseif(SYNCNORM_ENABLE_TORCH OR NOT DEFINED SYNCNORM_ENABLE_TORCH)
   find_package(Torch QUIET)
 endif()
-include(CheckLanguage)
-check_language(CUDA)
+if(SYNCNORM_ENABLE_CUDA OR NOT DEFINED SYNCNORM_ENABLE_CUDA)
+  include(CheckLanguage)
+  check_language(CUDA)
+endif()
 
 set(syncnorm_cuda_found OFF)
 if(CMAKE_CUDA_COMPILER)
@@ -52,10 +56,19 @@ if(PROJECT_IS_TOP_LEVEL
       CACHE STRING "Build type" FORCE)
 endif()
 
-set(CMAKE_CXX_STANDARD 20)
+# A later standard may be chosen. As a part of a project with an earlier one, each
+# target asks for C++20 itself.
+if(NOT CMAKE_CXX_STANDARD)
+  set(CMAKE_CXX_STANDARD 20)
+elseif(CMAKE_CXX_STANDARD LESS 20 AND PROJECT_IS_TOP_LEVEL)
+  message(FATAL_ERROR "syncnorm needs C++20 or later, CMAKE_CXX_STANDARD is "
+                      "${CMAKE_CXX_STANDARD}")
+endif()
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
-set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+if(NOT DEFINED CMAKE_POSITION_INDEPENDENT_CODE)
+  set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+endif()
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 
 if(SYNCNORM_SANITIZE)
