@@ -31,6 +31,13 @@ foreach(component IN LISTS syncnorm_components)
     COMPONENT ${component})
 endforeach()
 
+# What the package file asks for: CAF of the line that this is built with, 0.17 or
+# 1, and OpenMP if it is behind a static library.
+string(REGEX MATCH "^(0[.])?[0-9]+" syncnorm_caf_line "${CAF_VERSION}")
+set(syncnorm_needs_openmp OFF)
+if(OpenMP_CXX_FOUND AND NOT BUILD_SHARED_LIBS)
+  set(syncnorm_needs_openmp ON)
+endif()
 configure_package_config_file(
   cmake/syncnorm-config.cmake.in syncnorm-config.cmake
   INSTALL_DESTINATION "${syncnorm_package_dir}")

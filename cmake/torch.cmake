@@ -1,6 +1,7 @@
 # The target `torch`, Torch_VERSION of it, and SYNCNORM_TORCH_HAS_CUDA: whether it
 # has CUDA. With SYNCNORM_TORCH_ROOT it is the libtorch of that folder; who uses an
-# installed syncnorm::torch has to find_package(Torch) all the same.
+# installed syncnorm::torch has to find_package(Torch) all the same. And OpenMP, if
+# there is one, which libtorch's headers use.
 include(${CMAKE_CURRENT_LIST_DIR}/torch_folder.cmake)
 if(NOT TARGET torch)
   if(SYNCNORM_TORCH_ROOT)
@@ -16,3 +17,5 @@ set(SYNCNORM_TORCH_HAS_CUDA OFF)
 if(TARGET c10_cuda OR EXISTS "${SYNCNORM_TORCH_ROOT}/lib/libc10_cuda.so")
   set(SYNCNORM_TORCH_HAS_CUDA ON)
 endif()
+
+find_package(OpenMP QUIET COMPONENTS CXX)
