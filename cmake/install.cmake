@@ -55,6 +55,11 @@ if(TARGET syncnorm_actors)
     COMPONENT actors)
 endif()
 
+install(
+  FILES LICENSE
+  DESTINATION "${CMAKE_INSTALL_DATAROOTDIR}/doc/syncnorm"
+  COMPONENT kernels)
+
 # -- pkg-config ----------------------------------------------------------------
 
 # A static library needs the libraries behind it from whoever links it, a shared

@@ -41,6 +41,7 @@ option(SYNCNORM_ENABLE_TORCH "Build syncnorm::torch (needs libtorch)"
        ${syncnorm_torch_found})
 option(SYNCNORM_ENABLE_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
 option(SYNCNORM_ENABLE_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})
+option(SYNCNORM_INSTALL "Install what is built" ${PROJECT_IS_TOP_LEVEL})
 option(SYNCNORM_ENABLE_BENCH "Build the benchmarks" OFF)
 option(SYNCNORM_ENABLE_FUZZ "Build the fuzzers (needs clang)" OFF)
 option(SYNCNORM_WARNINGS_AS_ERRORS "Treat our own warnings as errors" OFF)

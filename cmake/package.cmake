@@ -27,6 +27,8 @@ set(CPACK_PACKAGE_VENDOR "the syncnorm authors")
 set(CPACK_PACKAGE_CONTACT "the syncnorm authors")
 set(CPACK_PACKAGE_VERSION "${PROJECT_VERSION}")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_DESCRIPTION}")
+set(CPACK_RESOURCE_FILE_LICENSE "${PROJECT_SOURCE_DIR}/LICENSE")
+set(CPACK_PRE_BUILD_SCRIPTS "${CMAKE_CURRENT_LIST_DIR}/debian_copyright.cmake")
 set(CPACK_PACKAGING_INSTALL_PREFIX "/usr")
 set(CPACK_STRIP_FILES ON)
 set(CPACK_COMPONENTS_ALL ${syncnorm_components})
@@ -85,14 +87,5 @@ if(TARGET syncnorm_torch)
       "SynchronizedBatchNorm1d, 2d and 3d, convert_model and data parallelism
 for libtorch.")
 endif()
-
-foreach(component IN LISTS syncnorm_components)
-  string(TOUPPER ${component} upper)
-  install(
-    FILES LICENSE
-    DESTINATION "share/doc/${CPACK_DEBIAN_${upper}_PACKAGE_NAME}"
-    RENAME copyright
-    COMPONENT ${component})
-endforeach()
 
 include(CPack)
