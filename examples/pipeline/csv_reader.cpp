@@ -122,7 +122,10 @@ void csv_reader::parse(std::span<float> to) const {
     auto text = trim(rest.substr(0, comma));
     if (!to_number(text, to[i]))
       throw malformed_record{place(i + 1) + ": expected a number, got \""
-                             + printable(text) + "\""};
+                             + printable(text) + "\""
+                             + (line_number_ == 1 ? "; --header leaves out a "
+                                                    "heading"
+                                                  : "")};
     rest.remove_prefix(std::min(comma + 1, rest.size()));
   }
 }

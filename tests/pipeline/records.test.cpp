@@ -77,7 +77,8 @@ TEST_CASE("CSV: text where a number belongs, and another number of features, "
         == "in.csv, line 2, column 2: expected 2 features, got 1");
   CHECK_THROWS_WITH(read_csv("\n"), "in.csv: expected records, found none");
   CHECK_THROWS_WITH(read_csv("1,x\n"),
-                    "in.csv, line 1, column 2: expected a number, got \"x\"");
+                    "in.csv, line 1, column 2: expected a number, got \"x\"; "
+                    "--header leaves out a heading");
 }
 
 TEST_CASE("CSV: what is no number is shown in one short line of printable "
@@ -169,7 +170,8 @@ TEST_CASE("CSV: a line before the first record that is none is refused as soon "
   CHECK_THROWS_WITH(
       open_records("/dev/fd/" + std::to_string(ends[0]), 1, false),
       ("/dev/fd/" + std::to_string(ends[0])
-       + ", line 1, column 1: expected a number, got \"foo\"")
+       + ", line 1, column 1: expected a number, got \"foo\"; --header "
+         "leaves out a heading")
           .c_str());
   ::close(ends[0]);
   ::close(ends[1]);
@@ -182,7 +184,8 @@ TEST_CASE("CSV: lines before the first record do not say how many features "
   CHECK(got.records == rows{{1, 2, 3}, {4, 5, 6}});
   CHECK(got.counts.skipped_malformed == 2);
   CHECK(got.counts.first_skipped
-        == "in.csv, line 1, column 1: expected a number, got \"begin\"");
+        == "in.csv, line 1, column 1: expected a number, got \"begin\"; "
+           "--header leaves out a heading");
 }
 
 TEST_CASE("a reader that was stopped has no more records") {
