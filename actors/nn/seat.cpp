@@ -49,6 +49,9 @@ batch_norm_participant open(const replication_scope& scope,
   options.layer = layer_name(scope, context, kind, group);
   options.deadline = scope.options().deadline;
   auto copies = group.last - group.first;
+  // The others are not here yet.
+  if (scope.distant() != nullptr)
+    options.participants = copies;
   if (scope.graph() == graph_kind::joint && copies > 1)
     group.joint =
         std::make_shared<joint_rounds>(static_cast<std::size_t>(copies));

@@ -3,9 +3,12 @@
 //
 //   every way gives the running mean of the whole batch
 
+#include "syncnorm/master_directory.hpp"
+#include "syncnorm/network.hpp"
 #include "syncnorm/nn/convert_model.hpp"
 #include "syncnorm/nn/data_parallel_with_callback.hpp"
 #include "syncnorm/nn/synchronize.hpp"
+#include "syncnorm/nn/synchronize_apart.hpp"
 #include "syncnorm/nn/synchronized_batch_norm.hpp"
 #include "syncnorm/sync_master.hpp"
 
@@ -103,6 +106,56 @@ torch::Tensor train_replicas(caf::actor_system& system, const Net& net,
   return copies[1]->bn->running_mean;
 }
 
+template <class T>
+T value_of(const caf::expected<T>& x) {
+  if (x)
+    return *x;
+  std::cerr << describe(x.error()) << '\n';
+  std::exit(EXIT_FAILURE);
+}
+
+// What a process needs to meet others.
+struct network_config : caf::actor_system_config {
+  network_config() {
+    compat::add_types<caf::id_block::syncnorm>(*this);
+    use_network(*this);
+  }
+};
+
+// Two actor systems, as if each were that of a process.
+torch::Tensor train_apart(Net net, const torch::Tensor& batch) {
+  network_config config, other_config;
+  caf::actor_system system{config}, other{other_config};
+  auto x = batch.chunk(2);
+  // begin: lead
+  // In the first process.
+  auto masters = nn::lead_copies(system, net.ptr(), 2);
+  std::vector<named_master> named;
+  for (const auto& [path, master] : masters)
+    named.emplace_back(path, master);
+  auto directory = spawn_master_directory(system, named);
+  auto port = value_of(publish_master(system, directory));
+  // end: lead
+  Net copy{std::dynamic_pointer_cast<NetImpl>(net->clone())};
+  // The round waits for the other copy.
+  std::thread first{[&] { criterion(net->forward(x[0])).backward(); }};
+  // begin: follow
+  // In the second one, for each synchronized layer.
+  layer_masters found;
+  for (const std::string path : {"bn"})
+    found.push_back(
+        {path, value_of(remote_master<batch_norm_message, batch_norm_reply>(
+                   other, "127.0.0.1", port, path))});
+  nn::follow_copies(other, copy.ptr(), 1, found);
+  // end: follow
+  criterion(copy->forward(x[1])).backward();
+  first.join();
+  // Before the actor systems end, which wait for what lives on them.
+  nn::desynchronize(std::vector{net.ptr(), copy.ptr()});
+  caf::anon_send_exit(directory, caf::exit_reason::user_shutdown);
+  return copy->bn->running_mean;
+}
+
 torch::Tensor clamped_mean(const torch::Tensor& x) {
   // begin: clamp
   nn::SynchronizedBatchNorm2d bn{
@@ -131,6 +184,7 @@ void caf_main(caf::actor_system& system) {
   require_equal(train_data_parallel(system, fresh(), x), expected,
                 "data-parallel");
   require_equal(train_replicas(system, fresh(), x), expected, "synchronize");
+  require_equal(train_apart(fresh(), x), expected, "follow_copies");
   auto plain = plain_model();
   auto its_mean =
       0.1 * plain->ptr<torch::nn::Conv2dImpl>(0)->forward(x).mean({0, 2, 3});
@@ -139,4 +193,4 @@ void caf_main(caf::actor_system& system) {
   std::cout << "every way gives the running mean of the whole batch\n";
 }
 
-CAF_MAIN(caf::id_block::syncnorm)
+CAF_MAIN(caf::io::middleman, caf::id_block::syncnorm)

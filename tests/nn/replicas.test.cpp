@@ -248,6 +248,23 @@ TEST_CASE("copies that follow again after passes equal one device forward and "
   }
 }
 
+TEST_CASE("a copy that leads goes forward before the others follow: its round "
+          "waits for them") {
+  actors env;
+  auto copies = make_copies(2, 5);
+  auto x = torch::randn({4, 5, 3, 4}, torch::kDouble);
+  auto masters = lead_copies(env.system, copies[0].ptr(), 2);
+  rethrow_first(on_threads(2, [&](std::size_t r) {
+    if (r == 1) {
+      while (copies[0]->messages_sent() == 0)
+        std::this_thread::yield();
+      follow_copies(env.system, copies[1].ptr(), 1, masters);
+    }
+    copies[r]->forward(x.chunk(2)[r]);
+  }));
+  CHECK(distance(copies[1]->running_mean, 0.1 * x.mean({0, 2, 3})) <= 1e-12);
+}
+
 TEST_CASE("copies whose epsilon, its mode or momentum differ are refused, and "
           "work when they are the same again") {
   actors env;

@@ -13,7 +13,9 @@ namespace syncnorm::nn {
 // what holds of `synchronize` holds of them: they wait for actors, so that none
 // of CAF's workers may call them.
 
-/// Makes `copy` the first of `copies`: spawns the masters, one a layer.
+/// Makes `copy` the first of `copies`: spawns the masters, one a layer. It may
+/// go forward at once: a round waits for copies that have not followed yet,
+/// until its deadline.
 /// @param options count for all copies; `group_size` must be 0.
 /// @returns the masters, in the order of the layers; pass them to the others,
 ///          for example in a message type of your own; see `layer_masters`.
