@@ -9,11 +9,12 @@
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>
+#include <c10/util/Exception.h>
 #include <fmt/format.h>
+#include <torch/csrc/autograd/saved_variable.h>
 
 #include <algorithm>
 #include <cstddef>
-#include <tuple>
 #include <utility>
 
 namespace syncnorm::nn::detail {
@@ -64,6 +65,26 @@ void require_own_device(const participant& seat, const char* pass) {
 
 } // namespace
 
+/// While one of these lives, so does what the parts have saved.
+class batch_norm_node::pass {
+public:
+  /// @throws what libtorch does for a graph that is over.
+  explicit pass(batch_norm_node& through) : node_{through} {
+    TORCH_CHECK(node_.uses_.enter(), torch::autograd::ERR_BACKWARD_TWICE);
+  }
+
+  pass(const pass&) = delete;
+  pass& operator=(const pass&) = delete;
+
+  ~pass() {
+    if (node_.uses_.leave())
+      node_.clear();
+  }
+
+private:
+  batch_norm_node& node_;
+};
+
 batch_norm_node::batch_norm_node(std::vector<saved_part_ptr> parts,
                                  participant_ptr seat)
     : Node{parts.front()->sequence_nr},
@@ -89,22 +110,25 @@ variable_list batch_norm_node::apply(variable_list&& grads) {
     require_forward_is_over(*part);
   // A second pass through a graph that is over throws, by its caller's mistake:
   // the copy's next passes may still be waited for.
-  if (released_)
-    std::ignore = unpack_all(grads);
+  pass here{*this};
   return telling_others(seat_, [&] {
     require_graphs_of_all(*parts_.front());
-    forward_streams here{parts_};
+    forward_streams streams{parts_};
     return c10::GradMode::is_enabled() ? run_differentiable(grads)
                                        : run_kernels(grads);
   });
 }
 
 void batch_norm_node::release_variables() {
+  if (uses_.close())
+    clear();
+}
+
+void batch_norm_node::clear() {
   for (auto& part : parts_) {
     part->x.reset_data();
     part->weight.reset_data();
   }
-  released_ = true;
 }
 
 std::vector<backward_part>

@@ -4,6 +4,7 @@
 // copy or for all copies of a data-parallel graph together.
 
 #include "actors/nn/backward_part.hpp"
+#include "actors/nn/closable.hpp"
 #include "actors/nn/graph_node.hpp"
 #include "actors/nn/participant.hpp"
 
@@ -32,6 +33,11 @@ namespace syncnorm::nn::detail {
 /// that runs the backward pass; for a part on a device an `exchange_node` does
 /// that, which output 0 leads to, and output 3 is the gradient of x in passes
 /// for second derivatives.
+///
+/// Several threads may pass backward through the node at once: when one of them
+/// has ended that does not keep the graph no other begins, and the last one to
+/// end lets go of what was saved. With a seat, which is one thread's at a time,
+/// whoever comes between another one's halves of a round is refused.
 class batch_norm_node final : public torch::autograd::Node {
 public:
   /// @param parts one, or those of all copies in the order of their ids.
@@ -50,6 +56,8 @@ public:
   }
 
 private:
+  class pass;
+
   [[nodiscard]] std::vector<backward_part>
   unpack_all(const torch::autograd::variable_list& grads) const;
   torch::autograd::variable_list
@@ -59,10 +67,13 @@ private:
   [[nodiscard]] at::Tensor
   total_sums_of(const std::vector<backward_part>& parts) const;
 
+  /// Lets go of what the parts have saved.
+  void clear();
+
   std::vector<saved_part_ptr> parts_;
   participant_ptr seat_;
-  /// Whether a pass has been here that did not keep the graph.
-  bool released_ = false;
+  /// Its passes; closed by the first that does not keep the graph.
+  closable uses_;
   /// For an `exchange_node`. Null: this node does it all.
   std::shared_ptr<backward_part> handed_over_;
 };
