@@ -166,9 +166,10 @@ public:
             to_scalar_type(statistics_type(*to_dtype(input.scalar_type())))} {}
 
   at::Tensor evaluate(const at::Tensor& mean, const at::Tensor& var) {
+    auto part = own_part();
     auto saved = constants_of(mean, var, options_, statistics());
     normalize_with(saved);
-    own_history(saved, nullptr);
+    own_history(std::move(part), std::move(saved), nullptr);
     return y_;
   }
 
@@ -183,10 +184,10 @@ public:
     prepare(request);
     if (seat && seat->joint())
       return train_jointly(*seat, std::move(request), update);
+    auto part = own_part();
     auto reply =
         seat ? seat->run(std::move(request)) : merge_alone(std::move(request));
-    auto saved = accept(reply, update);
-    own_history(saved, seat);
+    own_history(std::move(part), accept(reply, update), seat);
     return y_;
   }
 
@@ -240,14 +241,21 @@ private:
     kernels.normalize(view_of(x_), parameters, mutable_view_of(y_));
   }
 
-  void own_history(const saved_statistics& saved, const participant_ptr& seat) {
-    if (!has_graph())
+  /// Of a graph of the copy's own, or null without one: made before anything is
+  /// sent or written, as it throws for what libtorch refuses to save.
+  [[nodiscard]] saved_part_ptr own_part() const {
+    return has_graph() ? save(x_, y_, affine_) : nullptr;
+  }
+
+  void own_history(saved_part_ptr part, saved_statistics saved,
+                   const participant_ptr& seat) {
+    if (!part)
       return;
-    std::vector<saved_part_ptr> parts{save(x_, y_, affine_)};
-    set_statistics(*parts[0], saved);
+    set_statistics(*part, std::move(saved));
     if (seat)
-      parts[0]->copy_without_graph = seat->copy_without_graph();
-    set_grad_fn(y_, make_node<batch_norm_node>(parts, seat));
+      part->copy_without_graph = seat->copy_without_graph();
+    std::vector<saved_part_ptr> parts{std::move(part)};
+    set_grad_fn(y_, make_node<batch_norm_node>(std::move(parts), seat));
   }
 
   at::Tensor x_;

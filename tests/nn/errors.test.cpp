@@ -491,6 +491,33 @@ TEST_CASE("what other copies are told of libtorch's errors has no stack trace, "
   CHECK_FALSE(contains(records().thrown[2], "frame #0"));
 }
 
+TEST_CASE("a call whose input libtorch refuses to save leaves statistics as "
+          "they were, of every copy and of a layer that stands alone") {
+  actors env;
+  Tensor refused;
+  {
+    c10::InferenceMode inference;
+    refused = torch::randn({2, 2, 3, 3}) + 5;
+  }
+  auto check_untouched = [](SynchronizedBatchNorm2dImpl& layer) {
+    CHECK(layer.num_batches_tracked.item<std::int64_t>() == 0);
+    CHECK(torch::equal(layer.running_mean, torch::zeros({2})));
+    CHECK(torch::equal(layer.running_var, torch::ones({2})));
+  };
+  SynchronizedBatchNorm2d alone{2};
+  CHECK_THROWS_WITH(alone->forward(refused),
+                    doctest::Contains("Inference tensors cannot be saved"));
+  check_untouched(*alone);
+  auto layers = patient_layers(env.system, 3);
+  auto thrown = on_threads(3, [&](std::size_t r) {
+    layers[r]->forward(r == 2 ? refused : torch::randn({2, 2, 3, 3}));
+  });
+  for (std::size_t r = 0; r < 3; ++r) {
+    CHECK(contains(text_of(thrown[r]), "Inference tensors cannot be saved"));
+    check_untouched(*layers[r]);
+  }
+}
+
 TEST_CASE("with nothing to differentiate, copies take inputs that were made "
           "under InferenceMode, as a single layer does") {
   actors env;
