@@ -215,7 +215,10 @@ private:
       joint.abandon();
       throw;
     }
-    set_grad_fn(y_, joint.join(copy, round));
+    auto node = joint.join(copy, round);
+    // Other copies may have a graph where this one records none.
+    if (c10::GradMode::is_enabled())
+      set_grad_fn(y_, std::move(node));
     return y_;
   }
 

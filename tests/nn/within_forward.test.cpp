@@ -89,6 +89,33 @@ TEST_CASE("a copy may register hooks for a layer's output while the others do, "
   }
 }
 
+TEST_CASE("the output of a copy under NoGradGuard requires no gradient, and "
+          "those of the others have one device's") {
+  actors env;
+  SynchronizedBatchNorm1d layer{3};
+  torch::nn::BatchNorm1d plain{3};
+  auto parallel = on_copies(env, layer, 2, [](auto& of_copy, const Tensor& x) {
+    torch::AutoGradMode mode{x.size(0) != 2};
+    return of_copy.forward(x);
+  });
+  // More passes than the copies have tables for.
+  for (int pass = 0; pass < 3; ++pass) {
+    auto x = unequal_batches(2);
+    auto free = x[0].clone().requires_grad_();
+    auto expected = plain->forward(torch::cat({free, x[1]})).narrow(0, 0, 1);
+    expected.square().sum().backward();
+    for (auto& part : x)
+      part.requires_grad_();
+    auto y = parallel->parallel_apply(x);
+    CHECK_FALSE(y[1].requires_grad());
+    REQUIRE(y[0].requires_grad());
+    y[0].square().sum().backward();
+    CHECK(distance(free.grad(), x[0].grad()) <= 1e-4);
+    CHECK(distance(plain->weight.grad(), layer->weight.grad()) <= 1e-4);
+    CHECK_FALSE(x[1].grad().defined());
+  }
+}
+
 TEST_CASE("a backward call through a layer is refused as long as copies are in "
           "their forward pass, and the object works again") {
   actors env;
