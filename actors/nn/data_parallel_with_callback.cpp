@@ -237,7 +237,8 @@ DataParallelWithCallbackImpl::copies() const {
 void DataParallelWithCallbackImpl::replace_child(
     const std::string&, const std::shared_ptr<torch::nn::Module>& child) {
   module_ = child;
-  if (dynamic_cast<SynchronizedBatchNormBase*>(child.get()) != nullptr)
+  if (calls_own_forward_
+      && dynamic_cast<SynchronizedBatchNormBase*>(child.get()) != nullptr)
     forward_ = [](torch::nn::Module& m, const torch::Tensor& x) {
       return dynamic_cast<SynchronizedBatchNormBase&>(m).forward(x);
     };

@@ -381,6 +381,23 @@ TEST_CASE("convert_model works below a data-parallel wrapper") {
   CHECK(std::abs(y.var(false).item<double>() - 1) < 1e-3);
 }
 
+TEST_CASE("convert_model keeps the forward function that a data-parallel "
+          "object was given") {
+  actors env;
+  auto forward = [](torch::nn::Module& m, const Tensor& x) {
+    auto* converted = m.as<SynchronizedBatchNorm2d>();
+    return 2 * (converted ? converted->forward(x) : plain_forward(m, x));
+  };
+  auto layer = torch::nn::BatchNorm2d(1).ptr();
+  DataParallelWithCallback wrapped{env.system, layer, forward,
+                                   on_patient_cpus(2)};
+  layer = nullptr;
+  wrapped = convert_model(wrapped);
+  auto x = torch::randn({6, 1, 4, 4});
+  auto expected = 2 * torch::nn::BatchNorm2d(1)->forward(x);
+  CHECK(distance(expected, wrapped->forward(x)) <= 1e-5);
+}
+
 TEST_CASE("convert_model goes by the tensors that a layer has where its "
           "options were changed since, and else refuses it by its path") {
   torch::nn::BatchNorm2d bare{

@@ -92,7 +92,9 @@ public:
           [](torch::nn::Module& m, const torch::Tensor& x) -> torch::Tensor {
             return dynamic_cast<ModuleType&>(m).forward(x);
           },
-          std::move(options)} {}
+          std::move(options)} {
+    calls_own_forward_ = true;
+  }
 
   /// The same for a `ModuleHolder`.
   template <class ModuleType>
@@ -104,7 +106,8 @@ public:
                                      module.is_empty() ? nullptr : module.ptr(),
                                      std::move(options)} {}
 
-  /// @param forward runs a copy of the module.
+  /// @param forward runs a copy of the module, also of what `convert_model`
+  ///                makes of it.
   DataParallelWithCallbackImpl(caf::actor_system& system,
                                std::shared_ptr<torch::nn::Module> module,
                                forward_function forward,
@@ -136,6 +139,8 @@ public:
   /// modules from then on.
   [[nodiscard]] std::vector<std::shared_ptr<torch::nn::Module>> copies() const;
 
+  /// Runs `child` from the next pass on: by the forward function that was
+  /// given, or else by its own.
   void replace_child(const std::string& name,
                      const std::shared_ptr<torch::nn::Module>& child) override;
 
@@ -152,6 +157,8 @@ private:
   caf::actor_system* system_;
   std::shared_ptr<torch::nn::Module> module_;
   forward_function forward_;
+  /// Whether `forward_` calls that of the module's type: none was given.
+  bool calls_own_forward_ = false;
   std::unique_ptr<state> state_;
 };
 
