@@ -278,6 +278,12 @@ struct running_tensors {
   [[nodiscard]] bool on_cpu() const {
     return mean.is_cpu();
   }
+
+  /// Whether a batch changes them. As in libtorch's layer, the average over all
+  /// batches stays as it is if nobody counts them.
+  [[nodiscard]] bool learn(bool cumulative) const {
+    return mean.defined() && (!cumulative || batches.defined());
+  }
 };
 
 /// Puts the layer's options into a copy's message.
@@ -300,9 +306,7 @@ std::int64_t count_of(const running_tensors& running, known_counter& counter) {
 /// Puts the layer's running statistics into copy 0's message.
 void add_running(const running_tensors& running, known_counter& counter,
                  round_request& out) {
-  // As libtorch's layer, the average over all batches stays as it is if nobody
-  // counts them.
-  if (!running.mean.defined() || (out.cumulative && !running.batches.defined()))
+  if (!running.learn(out.cumulative))
     return;
   auto both = at::cat({running.mean.detach(), running.var.detach()});
   if (running.on_cpu())
@@ -321,6 +325,18 @@ void require_several_values(std::int64_t count, bool training) {
             "channel {}, got 1",
             training ? "over all copies when training"
                      : "in evaluation without running statistics")};
+}
+
+/// Copies that come one by one are not compared before. Without the statistics
+/// of copy 0 those of this one would never change.
+void require_running(const char* kind, const round_reply& reply,
+                     const running_tensors& running, bool cumulative) {
+  auto none = reply.running.empty() && reply.device_running.data() == nullptr;
+  if (none && reply.count != 0 && running.learn(cumulative))
+    throw error{errc::invalid_argument,
+                fmt::format("{}: running_mean: expected none, as copy 0 tracks "
+                            "no statistics, got one",
+                            kind)};
 }
 
 void take_over(const round_reply& reply, const running_tensors& running,
@@ -371,6 +387,7 @@ torch::Tensor SynchronizedBatchNormBase::run(const torch::Tensor& input,
         },
         [&](const round_reply& reply) {
           require_several_values(reply.count, with.training);
+          require_running(kind(), reply, running, !with.options.momentum());
           take_over(reply, running, batches_);
         });
   } catch (const std::exception& x) {

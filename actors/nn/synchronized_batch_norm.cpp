@@ -12,6 +12,11 @@ namespace syncnorm::nn {
 
 using namespace detail;
 
+std::string detail::kind_of(const torch::nn::Module& m) {
+  const auto* layer = dynamic_cast<const SynchronizedBatchNormBase*>(&m);
+  return layer != nullptr ? m.name() + layer->shape_text() : m.name();
+}
+
 void SynchronizedBatchNormBase::on_data_parallel_replicate(
     callback_context& context, std::int64_t copy_id) {
   const auto* scope = replication_scope::current();

@@ -283,6 +283,61 @@ TEST_CASE("copies whose epsilon, its mode or momentum differ are refused, and "
   check_refused([](auto& options) { options.eps_mode(eps_mode::clamp); });
 }
 
+/// Refused in either order, by the texts of both.
+void check_differ(const SynchronizedBatchNormOptions& one,
+                  const std::string& text,
+                  const SynchronizedBatchNormOptions& other,
+                  const std::string& other_text) {
+  actors env;
+  torch::nn::Sequential a{SynchronizedBatchNorm2d{one}};
+  torch::nn::Sequential b{SynchronizedBatchNorm2d{other}};
+  auto check = [&](const auto& copies, const std::string& expected,
+                   const std::string& found) {
+    auto type = "syncnorm::nn::SynchronizedBatchNorm2dImpl";
+    auto whole = "execute_replication_callbacks: copy 1 differs from copy 0 at "
+                 "0: expected "
+                 + (type + expected) + ", found " + (type + found);
+    CHECK_THROWS_WITH_AS(synchronize(env.system, copies), whole.c_str(), error);
+  };
+  check(std::vector{a.ptr(), b.ptr()}, text, other_text);
+  check(std::vector{b.ptr(), a.ptr()}, other_text, text);
+}
+
+TEST_CASE("copies whose layers differ in channels, weights or running "
+          "statistics are refused, by the layer, before any call") {
+  SynchronizedBatchNormOptions usual{5};
+  auto untracked = SynchronizedBatchNormOptions{5}.track_running_stats(false);
+  auto bare = SynchronizedBatchNormOptions{5}.affine(false);
+  check_differ(usual, "(5)", {6}, "(6)");
+  check_differ(usual, "(5)", untracked, "(5, track_running_stats=false)");
+  check_differ(bare, "(5, affine=false)", untracked.affine(false),
+               "(5, affine=false, track_running_stats=false)");
+}
+
+TEST_CASE("a copy with running statistics that follows one without is refused "
+          "by its first call, and writes nothing") {
+  actors env;
+  SynchronizedBatchNorm2d leader{
+      SynchronizedBatchNorm2dOptions(2).track_running_stats(false)};
+  SynchronizedBatchNorm2d follower{2};
+  auto masters = lead_copies(env.system, leader.ptr(), 2, patient());
+  follow_copies(env.system, follower.ptr(), 1, masters);
+  auto call = [&] {
+    return on_threads(2, [&](std::size_t r) {
+      (r == 0 ? leader : follower)->forward(torch::randn({3, 2, 2, 2}));
+    });
+  };
+  auto has = [](const std::exception_ptr& x, const char* text) {
+    INFO(text_of(x));
+    CHECK(text_of(x).find(text) != std::string::npos);
+  };
+  auto text = "SynchronizedBatchNorm2d: running_mean: expected none, as copy 0 "
+              "tracks no statistics, got one";
+  has(call()[1], text);
+  CHECK(follower->num_batches_tracked.item<std::int64_t>() == 0);
+  has(call()[0], text);
+}
+
 TEST_CASE("a copy whose layers nobody leads is refused by the layer") {
   actors env;
   auto modules = modules_of(make_copies(2, 5));

@@ -11,15 +11,23 @@
 
 namespace syncnorm {
 
+namespace nn::detail {
+
+/// The type's name, and of a synchronized layer what its copies must agree in.
+[[nodiscard]] std::string kind_of(const torch::nn::Module& m);
+
+} // namespace nn::detail
+
 /// How `execute_replication_callbacks`, `release_replicas` and `fail_replica`
 /// walk libtorch's modules: children are those that are registered; modules
 /// with a callback derive from `replicable`. They take pointers to
 /// `torch::nn::Module`, to types of your own, and module holders.
 template <>
 struct module_traits<torch::nn::Module> : replicable_calls<torch::nn::Module> {
-  /// The type's name, for error texts.
+  /// The type's name; of a synchronized layer also how many channels it has,
+  /// and whether it has weights and running statistics.
   static std::string kind(const torch::nn::Module& m) {
-    return m.name();
+    return nn::detail::kind_of(m);
   }
 
   /// The named children that are there.

@@ -38,8 +38,11 @@ namespace syncnorm::nn {
 /// On CUDA devices each of these calls must depend on the one before: a
 /// backward pass that comes to one before another is done is refused.
 ///
-/// The copies are models of one shape, made for example by `clone()`; their
-/// position is their identifier. A call in which copies differ in epsilon, its
+/// The copies are models of one shape, made for example by `clone()`, which
+/// drops `requires_grad=false`: such copies of a frozen model are not frozen.
+/// Their position is their identifier. Layers that differ in their number of
+/// channels, or of which one has weights or running statistics and another has
+/// not, are of different shapes. A call in which copies differ in epsilon, its
 /// mode or momentum is refused. Copy 0's running statistics and counters count;
 /// the other copies take over the results, so that all stay equal. Gradients of
 /// parameters stay local: added up, they are the whole batch's if the copies'

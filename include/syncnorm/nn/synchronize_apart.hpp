@@ -11,7 +11,8 @@ namespace syncnorm::nn {
 // For copies that `synchronize` cannot be given together, because they live in
 // different processes or come one by one. Copy 0 leads, the others follow it;
 // what holds of `synchronize` holds of them: they wait for actors, so that none
-// of CAF's workers may call them.
+// of CAF's workers may call them. Only shapes are not compared here: the first
+// call of a copy that tracks running statistics throws if copy 0 does not.
 
 /// Makes `copy` the first of `copies`: spawns the masters, one a layer. It may
 /// go forward at once: a round waits for copies that have not followed yet,

@@ -53,6 +53,10 @@ public:
   [[nodiscard]] virtual SynchronizedBatchNormOptions&
   layer_options() noexcept = 0;
 
+  /// What copies of the layer must agree in, for error texts: `"(64)"`, or
+  /// `"(64, affine=false, track_running_stats=false)"`, by what it has.
+  [[nodiscard]] virtual std::string shape_text() const = 0;
+
   /// Whether this copy has a seat.
   [[nodiscard]] bool is_attached() const noexcept {
     return seat_ != nullptr;
@@ -133,9 +137,10 @@ struct SynchronizedBatchNormBase::call {
 /// `device_mismatch` for parameters on another device; `invalid_argument` for a
 /// batch of one value per channel (over all copies; in evaluation without
 /// running statistics, of this one), for options out of range, for a running
-/// mean without a running variance or the other way round, and for a tangent of
-/// forward mode; `device_unavailable`; and all ways in which a round
-/// fails. A copy that throws has told the others first, forward or backward.
+/// mean without a running variance or the other way round, for running
+/// statistics where copy 0 tracks none, and for a tangent of forward mode;
+/// `device_unavailable`; and all ways in which a round fails. A copy that
+/// throws has told the others first, forward or backward.
 ///
 /// Numerics: moments of shifted block sums, merged in float64; the same bits
 /// whatever order the copies arrive in.
@@ -163,6 +168,17 @@ public:
   [[nodiscard]] SynchronizedBatchNormOptions&
   layer_options() noexcept override {
     return this->options;
+  }
+
+  /// What copies of the layer must agree in.
+  [[nodiscard]] std::string shape_text() const override {
+    std::string result{"("};
+    result += std::to_string(this->options.num_features());
+    if (!this->weight.defined() && !this->bias.defined())
+      result += ", affine=false";
+    if (!this->running_mean.defined())
+      result += ", track_running_stats=false";
+    return result + ")";
   }
 
   /// Takes over the parameters, as the same tensors, and the buffers, as the
