@@ -16,6 +16,7 @@
 #include <fmt/format.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
+#include <limits>
 #include <memory>
 #include <utility>
 
@@ -303,9 +304,17 @@ std::int64_t count_of(const running_tensors& running, known_counter& counter) {
                           : counter.read(running.batches);
 }
 
+void require_counter(const char* kind, std::int64_t count) {
+  constexpr auto limit = std::numeric_limits<std::int64_t>::max();
+  if (count < 0 || count == limit)
+    throw error{errc::malformed_message,
+                fmt::format("{}: num_batches_tracked: expected 0 to {}, got {}",
+                            kind, limit - 1, count)};
+}
+
 /// Puts the layer's running statistics into copy 0's message.
-void add_running(const running_tensors& running, known_counter& counter,
-                 round_request& out) {
+void add_running(const char* kind, const running_tensors& running,
+                 known_counter& counter, round_request& out) {
   if (!running.learn(out.cumulative))
     return;
   auto both = at::cat({running.mean.detach(), running.var.detach()});
@@ -314,6 +323,7 @@ void add_running(const running_tensors& running, known_counter& counter,
   else
     out.device_running = to_array(both);
   out.num_batches_tracked = count_of(running, counter);
+  require_counter(kind, out.num_batches_tracked);
 }
 
 void require_several_values(std::int64_t count, bool training) {
@@ -383,7 +393,7 @@ torch::Tensor SynchronizedBatchNormBase::run(const torch::Tensor& input,
           add_options(with.options, out);
           // Those of the other copies do not count.
           if (!seat || seat->copy_id() == 0)
-            add_running(running, batches_, out);
+            add_running(kind(), running, batches_, out);
         },
         [&](const round_reply& reply) {
           require_several_values(reply.count, with.training);

@@ -122,6 +122,22 @@ TEST_CASE("one of the running statistics without the other is refused in "
   CHECK(layer->num_batches_tracked.item<std::int64_t>() == 0);
 }
 
+TEST_CASE("a counter that cannot count the batch is refused by its name, "
+          "before anything is written") {
+  SynchronizedBatchNorm1d layer{3};
+  auto largest = std::numeric_limits<std::int64_t>::max();
+  for (auto count : {std::int64_t{-3}, largest}) {
+    layer->num_batches_tracked.fill_(count);
+    auto text = "SynchronizedBatchNorm1d: num_batches_tracked: expected 0 to "
+                "9223372036854775806, got "
+                + std::to_string(count);
+    CHECK_THROWS_WITH_AS(layer->forward(torch::randn({4, 3})), text.c_str(),
+                         error);
+    CHECK(layer->num_batches_tracked.item<std::int64_t>() == count);
+    CHECK(torch::equal(layer->running_mean, torch::zeros({3})));
+  }
+}
+
 /// Gradients of weight and bias are the caller's, to do with what can be done
 /// to libtorch's.
 template <class Run>

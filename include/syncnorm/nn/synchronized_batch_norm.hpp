@@ -139,6 +139,7 @@ struct SynchronizedBatchNormBase::call {
 /// running statistics, of this one), for options out of range, for a running
 /// mean without a running variance or the other way round, for running
 /// statistics where copy 0 tracks none, and for a tangent of forward mode;
+/// `malformed_message` for a `num_batches_tracked` below 0 or of 2^63 - 1;
 /// `device_unavailable`; and all ways in which a round fails. A copy that
 /// throws has told the others first, forward or backward.
 ///
