@@ -37,6 +37,8 @@ struct SynchronizedBatchNormOptions {
   TORCH_ARG(std::int64_t, num_features);
 
   /// Keeps the inverse standard deviation finite; see `eps_mode`. 0 or more.
+  /// With 0, a channel of equal values has NaN for output in training, where
+  /// libtorch takes 0 for the inverse standard deviation.
   TORCH_ARG(double, eps) = 1e-5;
 
   /// Whether epsilon is added to the variance or is its lower bound.
@@ -47,7 +49,9 @@ struct SynchronizedBatchNormOptions {
   TORCH_ARG(optional_momentum, momentum) = 0.1;
 
   /// Whether there are a weight and a bias. Changing it after construction has
-  /// no effect on calls, but `clone` fails then, as of libtorch's layers.
+  /// no effect on calls, but on `clone`, as of libtorch's layers: it fails
+  /// where it was switched off, and makes a layer that has them where it was
+  /// switched on.
   TORCH_ARG(bool, affine) = true;
 
   /// Whether there are running statistics; without them, evaluation also uses
