@@ -262,7 +262,7 @@ TEST_CASE("callbacks that run twice, or outside of a scope, are errors") {
     execute_replication_callbacks(copies);
     std::string text;
     CHECK(code_of([&] { execute_replication_callbacks(copies); }, &text)
-          == errc::invalid_argument);
+          == errc::duplicate_identifier);
     CHECK(contains(text, "ran twice"));
   }
   synchronize(env.system, copies);
