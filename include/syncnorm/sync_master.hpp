@@ -160,7 +160,7 @@ public:
 
   /// Sends the master's message of the next round and waits for its reply.
   /// After a failed round that is one of the new generation, if a slave has
-  /// registered again already; otherwise the reply is the error.
+  /// registered again already; otherwise the result is the error, once.
   /// @param timeout as for `slave_pipe::run_slave`. Past it the owner has left
   ///                the round, as by `give_up`; the next generation has it
   ///                again.

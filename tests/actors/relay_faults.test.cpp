@@ -195,21 +195,28 @@ TEST_CASE_FIXTURE(system_fixture,
 
 namespace {
 
-/// Behind a relay replica 2 has died and 1 has sent its message. While the
-/// relay waits for the answer, 2 has come back and sent that of the next round.
-struct early_return : relay_master {
+/// Behind a relay replica 2 has died and 1 has sent its message: the relay
+/// waits for the answer.
+struct waiting_relay : relay_master {
   block_master relay = add_relay(master(), "bn1", {1, 2}, merge_blocks);
-  outcome<slave_ticket> ticket;
   std::function<outcome<block>()> one;
-  std::function<outcome<block>()> two;
 
-  explicit early_return(caf::actor_system& system)
+  explicit waiting_relay(caf::actor_system& system)
       : relay_master{system, bn1(survivors)} {
     enlist(relay, replica_range{1, 2});
     kill(2);
     settle(*this, relay);
     one = send(1, block{1});
     settle(*this, relay);
+  }
+};
+
+/// Meanwhile 2 has come back and sent the message of the next round.
+struct early_return : waiting_relay {
+  outcome<slave_ticket> ticket;
+  std::function<outcome<block>()> two;
+
+  explicit early_return(caf::actor_system& system) : waiting_relay{system} {
     ticket = enlist(relay, 2);
     REQUIRE_MESSAGE(ticket.value, ticket.text());
     CHECK(ticket.value->first.round == 2);
@@ -277,9 +284,7 @@ TEST_CASE_FIXTURE(system_fixture, "with survivors, what was sent for the next "
 TEST_CASE_FIXTURE(system_fixture, "with survivors, what a thread has sent for "
                                   "the next round does not count for its "
                                   "successor when it has let go of its pipe") {
-  early_return tree{system};
-  tree.kill(2);
-  settle(tree, tree.relay);
+  waiting_relay tree{system};
   {
     auto gone = register_slave_thread<block, block>(system, tree.relay, 2);
     REQUIRE(gone);

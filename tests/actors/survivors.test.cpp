@@ -99,7 +99,7 @@ TEST_CASE_FIXTURE(system_fixture,
   auto pipes = c.pipes(1);
   auto zero = c.lead(0);
   auto again = c.lead(0);
-  CHECK(zero().failed(errc::duplicate_message, {"the master"}));
+  CHECK(zero().failed(errc::duplicate_message, {"the owner"}));
   CHECK(again().failed(errc::duplicate_message));
   CHECK(c.send(pipes[0], 1, 1)().failed(errc::duplicate_message));
   auto pipe = c.pipe(1);
