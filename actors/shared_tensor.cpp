@@ -12,13 +12,6 @@ namespace syncnorm {
 
 namespace {
 
-/// @throws error as `make_layout`.
-tensor_layout without_gaps(const tensor_layout& layout, device where) {
-  auto [samples, channels, spatial] = layout.shape;
-  std::array sizes{samples, channels, spatial};
-  return make_layout(layout.type, sizes, layout.format, where);
-}
-
 std::size_t elements_of(const tensor_layout& layout) {
   return static_cast<std::size_t>(layout.shape.per_channel()
                                   * layout.shape.channels);
@@ -61,13 +54,20 @@ tensor_memory::tensor_memory(tensor_layout layout,
   view_ = {bytes_.get(), layout};
 }
 
-tensor_memory::tensor_memory(tensor_layout layout,
+tensor_memory::tensor_memory(const tensor_layout& layout,
                              std::shared_ptr<cache_line[]> lines)
     : bytes_{std::move(lines)},
-      view_{bytes_.get(), without_gaps(layout, device{})} {}
+      view_{bytes_.get(), layout} {}
+
+tensor_layout tensor_memory::without_gaps(const tensor_layout& layout,
+                                          device where) {
+  auto [samples, channels, spatial] = layout.shape;
+  std::array sizes{samples, channels, spatial};
+  return make_layout(layout.type, sizes, layout.format, where);
+}
 
 std::size_t tensor_memory::lines_for(const tensor_layout& layout) {
-  return bytes_of(without_gaps(layout, {})) / sizeof(cache_line) + 1;
+  return bytes_of(layout) / sizeof(cache_line) + 1;
 }
 
 namespace detail {

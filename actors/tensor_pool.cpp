@@ -158,9 +158,10 @@ std::size_t tensor_pool::idle() const noexcept {
 
 tensor_memory tensor_pool::take(const tensor_layout& layout) {
   using line = tensor_memory::cache_line;
-  return tensor_memory{layout, std::allocate_shared_for_overwrite<line[]>(
-                                   detail::block_allocator<line>{blocks_},
-                                   tensor_memory::lines_for(layout))};
+  auto whole = tensor_memory::without_gaps(layout, {});
+  return tensor_memory{whole, std::allocate_shared_for_overwrite<line[]>(
+                                  detail::block_allocator<line>{blocks_},
+                                  tensor_memory::lines_for(whole))};
 }
 
 } // namespace syncnorm

@@ -161,12 +161,16 @@ private:
     std::byte bytes[64];
   };
 
-  /// How many of them a tensor in host memory takes.
   /// @throws error as `make_layout`.
+  [[nodiscard]] static tensor_layout without_gaps(const tensor_layout& layout,
+                                                  device where);
+
+  /// How many of them a tensor without gaps in host memory takes.
   [[nodiscard]] static std::size_t lines_for(const tensor_layout& layout);
 
-  /// In host memory that `lines` keeps.
-  tensor_memory(tensor_layout layout, std::shared_ptr<cache_line[]> lines);
+  /// Without gaps, in host memory that `lines` keeps.
+  tensor_memory(const tensor_layout& layout,
+                std::shared_ptr<cache_line[]> lines);
 
   std::shared_ptr<void> bytes_;
   tensor_view view_;
