@@ -122,7 +122,10 @@ std::unique_ptr<record_reader> open_records(const std::string& path,
                                             std::uint64_t repeat, bool header,
                                             const record_policies& policies,
                                             std::shared_ptr<stop_signal> stop) {
-  auto result = open_idx(path, repeat, policies, stop);
+  // "-" may also be a file's name.
+  std::unique_ptr<record_reader> result;
+  if (path != "-")
+    result = open_idx(path, repeat, policies, stop);
   if (result && header)
     throw std::runtime_error{path + ": --header: expected CSV, got IDX"};
   if (!result && repeat != 1)

@@ -264,6 +264,17 @@ TEST_CASE("output that is closed takes nothing: neither scores nor what is "
   CHECK(run_with("2>&- >&3").says("2 scored"));
 }
 
+TEST_CASE("- is standard input, also beside a file of that name") {
+  csv_file input{"1,2\n3,4\n"};
+  scratch_file folder{"folder"};
+  std::filesystem::create_directory(folder.name);
+  std::filesystem::copy_file(digits, folder.name + "/-");
+  CHECK(run("--input=- < " + std::filesystem::absolute(input.name).string(),
+            "cd " + folder.name + " &&")
+            .says("2 read, 2 scored"));
+  std::filesystem::remove_all(folder.name);
+}
+
 TEST_CASE("standard input that is closed is empty") {
   check_refused("--input=- <&-",
                 "standard input: expected records, found none");
