@@ -16,6 +16,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <map>
 #include <span>
 #include <sstream>
@@ -34,6 +35,8 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view heading = "syncnorm-state 1";
 constexpr std::string_view last_line = "end";
+/// As actors send counters: in float64.
+constexpr std::int64_t most_counted = std::int64_t{1} << 53;
 
 /// The words of each array, by its name.
 using saved_arrays = std::map<std::string, std::vector<std::string>>;
@@ -62,7 +65,7 @@ T from_word(const std::string& file, const std::string& name,
   auto whole = false;
   if constexpr (std::is_integral_v<T>) {
     auto [stop, problem] = std::from_chars(word.c_str(), end, result);
-    whole = stop == end && problem == std::errc{};
+    whole = stop == end && problem == std::errc{} && result <= most_counted;
   } else {
     char* stop = nullptr;
     result = static_cast<T>(std::strtod(word.c_str(), &stop));
@@ -72,8 +75,10 @@ T from_word(const std::string& file, const std::string& name,
       std::is_integral_v<T> || name == "running_m2" || name == "running_var";
   if (!whole || (at_least_0 && result < 0))
     fail(file, name + ": expected a number"
-                   + (at_least_0 ? " of 0 or more" : "") + ", got \""
-                   + printable(word) + "\"");
+                   + (std::is_integral_v<T> ? " of 0 to 2^53"
+                      : at_least_0          ? " of 0 or more"
+                                            : "")
+                   + ", got \"" + printable(word) + "\"");
   return result;
 }
 
@@ -153,16 +158,25 @@ void for_each_array(const std::string& file, const saved_arrays& saved,
 
 /// Of a feature that held a NaN or an infinity, which --nan=pass lets through,
 /// neither statistic is finite ever after; of one whose squares were too large
-/// for float32, M2 is not.
-void expect_finite_means(const std::string& file, const saved_numbers& saved) {
+/// for float32, M2 is not. Records are of float32, and so their mean is in its
+/// range.
+void expect_possible_means(const std::string& file,
+                           const saved_numbers& saved) {
   const auto& means = saved.at("running_mean");
   const auto& m2 = saved.at("running_m2");
+  auto refuse = [&](std::size_t i, const std::string& expected,
+                    const std::string& where) {
+    std::ostringstream text;
+    text << "running_mean: expected " << expected << " in place " << i + 1
+         << where << ", got " << means[i];
+    fail(file, text.str());
+  };
   for (std::size_t i = 0; i < means.size(); ++i)
-    if (!std::isfinite(means[i]) && std::isfinite(m2[i]))
-      fail(file, "running_mean: expected a finite number in place "
-                     + std::to_string(i + 1)
-                     + ", where running_m2 has one, got "
-                     + std::to_string(means[i]));
+    if (std::isfinite(means[i])
+        && std::abs(means[i]) > std::numeric_limits<float>::max())
+      refuse(i, "a number in the range of float32", "");
+    else if (!std::isfinite(means[i]) && std::isfinite(m2[i]))
+      refuse(i, "a finite number", ", where running_m2 has one");
 }
 
 std::string whole_text(double x) {
@@ -195,7 +209,7 @@ void expect_something_seen(const std::string& file, const saved_numbers& saved,
 /// Refuses what the program cannot have written.
 void expect_online_statistics(const std::string& file,
                               const saved_numbers& saved) {
-  expect_finite_means(file, saved);
+  expect_possible_means(file, saved);
   expect_something_seen(file, saved, "running_mean");
   expect_something_seen(file, saved, "running_m2");
   expect_batches_of_records(file, saved);
@@ -273,7 +287,7 @@ std::string behind_links(const std::string& file) {
   std::error_code problem;
   for (int links = 0; fs::is_symlink(result, problem); ++links) {
     if (links == most)
-      fail(file, std::string{"cannot be written: "} + std::strerror(ELOOP));
+      fail(file, std::string{"cannot be opened: "} + std::strerror(ELOOP));
     // Which is all of it if it begins with a slash.
     result = result.parent_path() / fs::read_symlink(result, problem);
   }

@@ -344,7 +344,9 @@ TEST_CASE("a state that is a link to itself is refused") {
   scratch_file link{"link"};
   std::filesystem::create_symlink(link.name, link.name);
   check_refused(input.arguments + "--state=" + link.name,
-                link.name + ": cannot be written: Too many levels");
+                link.name + ": cannot be opened: Too many levels");
+  check_refused("--input=" + link.name + " --output=/tmp/scores",
+                link.name + ": cannot be opened: Too many levels");
 }
 
 TEST_CASE("a state that is a link stays one") {

@@ -367,21 +367,21 @@ TEST_CASE("a damaged file of statistics is refused, wherever it is cut, and "
   std::ofstream{file.name} << text.substr(0, at) << "oops"
                            << text.substr(text.find_first_of(" \n", at));
   CHECK_THROWS_AS(load_state(file.name, replica), std::runtime_error);
-  auto with = [&](const std::string& name, const std::string& word) {
+  auto with = [&](const std::string& name, const std::string& word,
+                  const std::string& range) {
     auto line = text.find(name);
     auto first = text.find(' ', text.find(' ', line) + 1) + 1;
     auto damaged = text;
     damaged.replace(first, text.find_first_of(" \n", first) - first, word);
     std::ofstream{file.name} << damaged;
     CHECK_THROWS_WITH(load_state(file.name, replica),
-                      (file.name + ": " + name
-                       + ": expected a number of 0 or more, got \"" + word
-                       + "\"")
+                      (file.name + ": " + name + ": expected a number of 0 "
+                       + range + ", got \"" + word + "\"")
                           .c_str());
   };
-  with("num_elements_tracked", "99999999999999999999");
-  with("num_elements_tracked", "-1");
-  with("running_m2", "-0x1p-3");
+  with("num_elements_tracked", "99999999999999999999", "to 2^53");
+  with("num_elements_tracked", "-1", "to 2^53");
+  with("running_m2", "-0x1p-3", "or more");
   CHECK(state_of(replica) == before);
   CHECK_THROWS_AS(save_state("/nowhere/state", replica), std::runtime_error);
 }
@@ -497,6 +497,20 @@ TEST_CASE("a saved mean is finite where M2 is: a NaN that was passed on stays, "
   check_loads(online_state("1 2", "3 inf", "5"), "");
   check_loads(online_state("1 2", "3 -4", "5"),
               "running_m2: expected a number of 0 or more, got \"-4\"");
+}
+
+TEST_CASE("a saved mean lies in the range of the records") {
+  check_loads(online_state("3e38 2", "3 4", "5"), "");
+  check_loads(online_state("1 -1e300", "3 4", "5"),
+              "running_mean: expected a number in the range of float32 in "
+              "place 2, got -1e+300");
+}
+
+TEST_CASE("a saved counter is one that can count on") {
+  check_loads(online_state("1 2", "3 4", "9007199254740992"), "");
+  check_loads(online_state("1 2", "3 4", "9007199254740993"),
+              "num_elements_tracked: expected a number of 0 to 2^53, got "
+              "\"9007199254740993\"");
 }
 
 TEST_CASE("a saved state of no elements has no statistics") {
