@@ -1,5 +1,7 @@
 #include "syncnorm/detail/caf/command_line.hpp"
 
+#include "config_text.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -133,62 +135,6 @@ config_file find_config_file(caf::actor_system_config& config,
   return {};
 }
 
-auto parse_text(const std::string& text) {
-  std::istringstream in{text};
-  return caf::actor_system_config::parse_config(in);
-}
-
-/// The number that stands behind `word`, or 0.
-std::size_t number_behind(const std::string& text, const std::string& word) {
-  auto at =
-      text.find_first_of("0123456789", std::min(text.find(word), text.size()));
-  return at == std::string::npos ? 0
-                                 : std::strtoul(text.c_str() + at, nullptr, 10);
-}
-
-/// What `parse_text` could not read. CAF 0.17 says
-/// `parser_error(unexpected_character, ({"column" = 9, "line" = 1}))`, CAF 1.x
-/// `invalid syntax in line 1 column 9`.
-std::string syntax_problem(const caf::error& problem) {
-  auto text = to_string(problem);
-  return fmt::format("line {}, column {}: expected NAME = VALUE, where VALUE "
-                     "is true, false, a number, a duration such as 30s, text "
-                     "in double quotes or a list in [ ], or a group NAME {{ }}",
-                     number_behind(text, "line"),
-                     number_behind(text, "column"));
-}
-
-/// What a file lacks that ends amid a group or a list, which CAF takes for
-/// their ends; or empty.
-std::string missing_end(const std::string& text) {
-  for (const auto* end : {"}", "]"})
-    if (parse_text(text + end + '\n'))
-      return end;
-  return "";
-}
-
-/// Whether there is a group `global { }`, which CAF 0.17 reads and leaves out.
-bool has_lost_group(const std::string& text) {
-  constexpr std::string_view name = "global";
-  constexpr const char* blank = " \t\r\n";
-  if (caf_line != 0)
-    return false;
-  for (auto at = text.find(name); at != std::string::npos;
-       at = text.find(name, at + 1)) {
-    auto next = text.find_first_not_of(blank, at + name.size());
-    auto is_word = at == 0
-                   || std::string_view{" \t\n}"}.find(text[at - 1])
-                          != std::string_view::npos;
-    if (!is_word || next == std::string::npos || text[next] != '{')
-      continue;
-    // Not in a string, a comment or another group.
-    auto before = text.substr(0, at);
-    if (parse_text(before) && missing_end(before).empty())
-      return true;
-  }
-  return false;
-}
-
 /// The first word of an error's text that is not its category.
 std::string cause_in(std::string_view text) {
   constexpr std::string_view category = "parser_error(";
@@ -259,15 +205,13 @@ std::string read_command_line(caf::actor_system_config& config,
   auto file = find_config_file(config, known, arguments);
   if (!file.problem.empty())
     return fmt::format("{}: {}", file.name, file.problem);
-  auto content = parse_text(file.text);
+  auto content = parse_config_text(file.text);
   if (!content)
     return fmt::format("{}: {}", file.name, syntax_problem(content.error()));
   if (auto end = missing_end(file.text); !end.empty())
     return fmt::format("{}: expected {}, found the end", file.name, end);
-  if (has_lost_group(file.text))
-    return fmt::format("{}: global: no group, expected what is in it outside "
-                       "of any",
-                       file.name);
+  if (auto problem = lost_part(file.text); !problem.empty())
+    return fmt::format("{}: {}", file.name, problem);
   std::istringstream to_read{file.text};
   if (auto problem = config.parse(argc, argv, to_read))
     return option_problem(problem, known) + hint;

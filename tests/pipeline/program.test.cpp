@@ -378,6 +378,10 @@ TEST_CASE("what a configuration file has wrong is named with the file") {
           "pipeline: " + file.name + ": line 2, column ");
   refuses("mode = online\n", file.name + ": line 1, column ");
   refuses("mode = online\n", ": expected NAME = VALUE, where VALUE is true,");
+  // What is cut off ends with its line.
+  for (const std::string value : {"0.1x", "\"open", "", "1_000"})
+    refuses("header = true\nbatch = " + value + "\nrepeat = 1\n",
+            file.name + ": line 2, at its end: expected NAME = VALUE, ");
   check_refused("--config-file=/nowhere/c",
                 "/nowhere/c: cannot be opened: No such file or directory");
   check_refused("--config-file=/tmp", "/tmp: cannot be read");
@@ -413,6 +417,41 @@ TEST_CASE(
       refuses(text, "global: no group, expected what is in it outside of any");
   refuses("batch { size = 3 }\n", "batch: expected a whole number, found ");
   refuses("mode { online = true }\n", "mode: expected text in quotes, found ");
+}
+
+TEST_CASE("a name that stands twice in a configuration file is refused where "
+          "CAF leaves the second one out, and only there") {
+  csv_file input{"1,2\n3,4\n"};
+  scratch_file file{"config"};
+  auto run_with = [&](const std::string& text) {
+    std::ofstream{file.name} << text;
+    return run(input.arguments + "--config-file=" + file.name);
+  };
+  for (const std::string text :
+       {"header = true ; header = true\nother = { x = 1, y = [{ x = 2 }] }\n"
+        "more { x = \"x = 1 { \\\" x = \", y { x = 1 } }\n",
+        "[global]\nheader = true\n[other]\nheader = 1\n[more]\nx=1\n[other]\n"
+        "x = 2\n"}) {
+    if (syncnorm::detail::caf_line != 0)
+      break;
+    CAPTURE(text);
+    CHECK(run_with(text).says("1 read, 1 scored"));
+  }
+  for (auto [text, again] :
+       {std::pair{"syncnorm { fan-in = 3 }\nsyncnorm { foo = 0s }\n",
+                  "line 2: syncnorm"},
+        {"header = true\n\nheader = true\n", "line 3: header"},
+        {"other { x { y = 1\n} }\nother = { }\n", "line 3: other"},
+        {"other {\nx = 1,\n y = 2,\n x = 3 }\n", "line 4: other.x"},
+        {"[other]\nx = 1\nx = 2\n", "line 3: other.x"}}) {
+    CAPTURE(text);
+    auto got = run_with(text);
+    if (syncnorm::detail::caf_line == 0)
+      CHECK(got.says("pipeline: " + file.name + ": " + again
+                     + ": expected once, found again"));
+    else
+      CHECK(!got.says("expected once"));
+  }
 }
 
 TEST_CASE("a configuration file that is cut off is refused; one that lacks "

@@ -37,9 +37,9 @@ inline std::string first_leftover(const caf::actor_system_config& config) {
 ///          stands outside of any group and is no option, and in any group,
 ///          also one inside another, a value of another type than its option's,
 ///          as `FILE: batch: expected a whole number, found "many"`; on 0.17
-///          also a group `global { }`. CAF leaves out what a file has wrong
-///          without a word, on 1.x of the values only those that it cannot
-///          convert.
+///          also a group `global { }`, and a name that stands there twice. CAF
+///          leaves out what a file has wrong without a word, on 1.x of the
+///          values only those that it cannot convert.
 std::string read_command_line(caf::actor_system_config& config,
                               const caf::config_option_set& known, int argc,
                               char** argv);
