@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include <array>
+#include <chrono>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -35,11 +36,19 @@ constexpr std::array<std::string_view, 5> option_names{
 /// What CAF itself sends must pass.
 constexpr std::int64_t least_max_message = 65'536;
 
+/// CAF 0.17 writes a duration that is not positive as "0d".
+std::string text_of(const caf::config_value& x) {
+  const auto* duration = caf::get_if<caf::timespan>(&x);
+  if (duration == nullptr)
+    return to_string(x);
+  return fmt::format("{:g}s", std::chrono::duration<double>(*duration).count());
+}
+
 [[noreturn]] void refuse(std::string_view option, const std::string& expected,
                          const caf::config_value& got) {
   throw error{errc::invalid_argument,
               fmt::format("configuration: syncnorm.{}: expected {}, got {}",
-                          option, expected, to_string(got))};
+                          option, expected, text_of(got))};
 }
 
 void read_deadline(const caf::config_value& value, caf::timespan& out) {
