@@ -1,6 +1,7 @@
 #include "syncnorm/batch_norm_participant.hpp"
 
 #include "stream_waiter.hpp"
+#include "with_layer.hpp"
 
 #include "syncnorm/config.hpp"
 #include "syncnorm/detail/host_copy.hpp"
@@ -28,6 +29,19 @@ T value_or_throw(caf::expected<T> x) {
 caf::timespan deadline_of(std::optional<caf::timespan> given,
                           const caf::actor_system& system) {
   return given ? *given : read_defaults(system.config()).deadline;
+}
+
+/// The part of another copy than copy 0, registered with its relay or master.
+/// Errors name the layer.
+batch_norm_participant join(caf::actor_system& system,
+                            const sync_options& options,
+                            const batch_norm_master_actor& master,
+                            std::int64_t copy_id) {
+  try {
+    return {system, master, copy_id, options.deadline};
+  } catch (const error& x) {
+    throw error{x.code(), detail::with_layer(options.layer, x.what())};
+  }
 }
 
 } // namespace
@@ -67,8 +81,7 @@ batch_norm_participant batch_norm_participant::replicate(
   using relays_ptr = std::shared_ptr<batch_norm_relays>;
   if (copy_id != 0) {
     const auto& relays = *context.published<relays_ptr>();
-    batch_norm_participant result{system, relays.at(copy_id), copy_id,
-                                  options.deadline};
+    auto result = join(system, options, relays.at(copy_id), copy_id);
     result.master_ = relays.master();
     return result;
   }

@@ -94,8 +94,8 @@ void batch_norm_slave::take_part() {
             pipe_.emplace(role_.master, ticket);
             role_.registered->put(true);
           },
-          [this](caf::error& reason) {
-            role_.registered->put(std::move(reason));
+          [this](const caf::error& reason) {
+            role_.registered->put(from_master(reason));
           });
 }
 

@@ -432,6 +432,26 @@ TEST_CASE_FIXTURE(stage_fixture, "a copy whose registration is refused is not "
   check_round(c, net, make_tensor(float64_options, 2, random));
 }
 
+TEST_CASE_FIXTURE(stage_fixture,
+                  "a copy whose master is gone when it registers "
+                  "names the layer") {
+  auto check = [](auto& first, auto& second) {
+    callback_context context{"", 2};
+    first.on_data_parallel_replicate(context, 0);
+    first.on_data_parallel_release();
+    auto got =
+        outcome_of([&] { second.on_data_parallel_replicate(context, 1); });
+    CHECK(got.first == errc::master_down);
+    CHECK_MESSAGE(got.second.starts_with("layer bn"), got.second);
+  };
+  batch_norm_stage stage{system, float64_options};
+  auto other_stage = stage.clone();
+  check(stage, other_stage);
+  batch_norm_layer layer{system, float64_options};
+  auto other_layer = layer.clone();
+  check(layer, other_layer);
+}
+
 TEST_CASE_FIXTURE(stage_fixture, "a refused request that needs no other copy "
                                  "concerns its asker only") {
   auto net = replicated(2);
