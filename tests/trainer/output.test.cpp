@@ -8,6 +8,7 @@
 #include "trainer/output/progress.hpp"
 #include "trainer/output/report.hpp"
 
+#include "trainer/report_files.hpp"
 #include "trainer/scratch_folder.hpp"
 
 #include <doctest/doctest.h>
@@ -35,26 +36,6 @@ namespace {
 
 void write_text(const std::filesystem::path& path, const std::string& text) {
   std::ofstream{path, std::ios::binary} << text;
-}
-
-metrics_row step_row(std::uint64_t step) {
-  metrics_row row;
-  row.epoch = 1;
-  row.step = step;
-  row.learning_rate = 0.1;
-  row.samples = 64;
-  row.loss = 1.0 / 3.0;
-  row.seconds = 0.25;
-  row.waiting = 0.5;
-  return row;
-}
-
-metrics_row epoch_row(std::uint64_t epoch, std::uint64_t step) {
-  auto row = step_row(step);
-  row.epoch = epoch;
-  row.held_out_loss = 0.1;
-  row.held_out_accuracy = 0.97;
-  return row;
 }
 
 /// While it lives, no file grows beyond `bytes`: a full disk for one process.
@@ -131,40 +112,6 @@ TEST_CASE("a record is framed by its length and two masked "
   CHECK(unmasked(8) == crc32c(record.substr(0, 8)));
   CHECK(unmasked(15) == crc32c("abc"));
 }
-
-namespace {
-
-std::uint64_t number_at(const std::string& text, std::size_t at,
-                        std::size_t bytes) {
-  std::uint64_t result = 0;
-  for (auto i = bytes; i > 0; --i)
-    result = result << 8 | static_cast<std::uint8_t>(text[at + i - 1]);
-  return result;
-}
-
-/// The data of a file's records, whose frames are right.
-std::vector<std::string> records_of(const std::string& file) {
-  std::vector<std::string> result;
-  for (std::size_t at = 0; at < file.size();) {
-    auto size = number_at(file, at, 8);
-    REQUIRE(size <= file.size() - at - 16);
-    result.push_back(file.substr(at + 12, size));
-    REQUIRE(file.substr(at, size + 16) == tf_record(result.back()));
-    at += size + 16;
-  }
-  return result;
-}
-
-std::filesystem::path only_event_file(const std::filesystem::path& folder) {
-  std::vector<std::filesystem::path> files;
-  for (const auto& x : std::filesystem::directory_iterator{folder})
-    if (x.path().filename().string().starts_with("events.out.tfevents."))
-      files.push_back(x.path());
-  REQUIRE(files.size() == 1);
-  return files[0];
-}
-
-} // namespace
 
 TEST_CASE("a run's folder of logs gets an event file, with what each step and "
           "each epoch measured, and a chart") {

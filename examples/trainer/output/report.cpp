@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <fstream>
+#include <utility>
 
 namespace syncnorm::train {
 
@@ -55,13 +56,28 @@ bool has_rows(const settings& options) {
          && std::filesystem::is_regular_file(metrics_path(options));
 }
 
-std::vector<metrics_row> rows_to_keep(const settings& options,
-                                      std::uint64_t step) {
-  std::vector<metrics_row> rows;
-  if (has_rows(options))
-    rows = read_metrics(metrics_path(options));
-  std::erase_if(rows, [step](const auto& row) { return row.step > step; });
-  return rows;
+/// What an earlier run has written.
+struct earlier_rows {
+  /// Those that count.
+  std::vector<metrics_row> kept;
+  /// Whether the run goes on from an epoch's last step to its held-out images,
+  /// of which there is a row already.
+  bool repeats_epoch = false;
+};
+
+/// @param epochs how many were done by that step: a checkpoint of an epoch's
+///               last step may not count the epoch yet.
+earlier_rows rows_until(const settings& options, std::uint64_t step,
+                        std::uint64_t epochs) {
+  earlier_rows result;
+  if (!has_rows(options))
+    return result;
+  for (const auto& row : read_metrics(metrics_path(options)))
+    if (row.step <= step && row.is_epoch() && row.epoch > epochs)
+      result.repeats_epoch = true;
+    else if (row.step <= step)
+      result.kept.push_back(row);
+  return result;
 }
 
 std::string range_text(const char* what, std::uint64_t first,
@@ -175,8 +191,9 @@ void require_report_files(const settings& options) {
 
 report::report(const settings& options, std::uint64_t step,
                std::uint64_t epochs)
-    : metrics_path_{metrics_path(options)},
-      rows_{rows_to_keep(options, step)} {
+    : metrics_path_{metrics_path(options)} {
+  auto earlier = rows_until(options, step, epochs);
+  rows_ = std::move(earlier.kept);
   require_folder_of_metrics(options);
   if (has_rows(options))
     if (auto gap = gap_after(rows_, step, epochs); !gap.empty())
@@ -186,20 +203,31 @@ report::report(const settings& options, std::uint64_t step,
     require_writable_folder(options.logdir);
   if (!metrics_path_.empty())
     metrics_.emplace(metrics_path_, rows_);
-  if (options.logdir.empty())
-    return;
+  if (!options.logdir.empty())
+    open_events(options, step, earlier.repeats_epoch);
+}
+
+void report::open_events(const settings& options, std::uint64_t step,
+                         bool repeats_epoch) {
   std::optional<std::int64_t> resumed;
   if (options.resume)
-    resumed = static_cast<std::int64_t>(step + 1);
+    resumed = static_cast<std::int64_t>(repeats_epoch ? step : step + 1);
   events_.emplace(options.logdir, resumed);
+  // What earlier files say of the epoch is of the same step as what they say of
+  // its last step, and does not count without it.
+  if (repeats_epoch && !rows_.empty() && rows_.back().step == step)
+    add_events(rows_.back());
 }
 
 void report::add(const metrics_row& row) {
   rows_.push_back(row);
   if (metrics_)
     metrics_->add(row);
-  if (!events_)
-    return;
+  if (events_)
+    add_events(row);
+}
+
+void report::add_events(const metrics_row& row) {
   auto step = static_cast<std::int64_t>(row.step);
   if (row.is_epoch()) {
     events_->add(step, "loss/held_out", row.held_out_loss.value_or(0));

@@ -26,7 +26,8 @@ public:
   /// Opens the files.
   /// @param step   the step that the run goes on from; rows of an earlier run
   ///               up to there are kept with `--resume`.
-  /// @param epochs how many epochs were done by then.
+  /// @param epochs how many epochs were done by then; rows of later ones are
+  ///               not kept.
   /// @throws failure as `require_report_files`; that names the file, also if it
   ///         is no metrics of an earlier run.
   report(const settings& options, std::uint64_t step, std::uint64_t epochs);
@@ -49,6 +50,12 @@ public:
   std::optional<std::filesystem::path> finish();
 
 private:
+  /// @param repeats_epoch whether the earlier run has added the epoch that ends
+  ///                      with `step`, and this one adds it again.
+  void open_events(const settings& options, std::uint64_t step,
+                   bool repeats_epoch);
+  void add_events(const metrics_row& row);
+
   std::filesystem::path metrics_path_;
   std::optional<std::filesystem::path> chart_path_;
   std::vector<metrics_row> rows_;

@@ -1,0 +1,58 @@
+#include "trainer/output/report.hpp"
+
+#include "trainer/report_files.hpp"
+#include "trainer/scratch_folder.hpp"
+
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+using namespace syncnorm::train;
+
+namespace {
+
+/// What a run leaves there that was stopped after an epoch of three steps.
+void leave_epoch(const settings& options) {
+  report first{options, 0, 0};
+  for (std::uint64_t step = 1; step <= 3; ++step)
+    first.add(step_row(step));
+  first.add(epoch_row(1, 3));
+}
+
+} // namespace
+
+TEST_CASE(
+    "an epoch that the checkpoint of its last step does not count has one "
+    "row of metrics after it was done again") {
+  scratch_folder folder;
+  settings options;
+  options.metrics = folder / "m.csv";
+  leave_epoch(options);
+  options.resume = true;
+  report{options, 3, 0}.add(epoch_row(1, 3));
+  auto rows = read_metrics(options.metrics);
+  REQUIRE(rows.size() == 4);
+  CHECK(rows.back().is_epoch());
+  // One that is counted stays.
+  report{options, 3, 1}.add(step_row(4));
+  CHECK(read_metrics(options.metrics).size() == 5);
+}
+
+TEST_CASE("the events of such an epoch replace those of before, which take the "
+          "last step's with them: they come again") {
+  scratch_folder folder;
+  settings options;
+  options.logdir = folder.path().string();
+  leave_epoch(options);
+  std::filesystem::remove(only_event_file(folder.path()));
+  options.resume = true;
+  report{options, 3, 0}.add(epoch_row(1, 3));
+  auto records = records_of(read_text(only_event_file(folder.path())));
+  REQUIRE(records.size() == 1 + 1 + 2 + 4);
+  // After a double of time and its key: the run goes on with step 3.
+  CHECK(records[1].substr(9) == "\x10\x03\x3a\x02\x08\x01");
+  CHECK(contains(records[2], "loss/training"));
+  CHECK(contains(records[3], "learning_rate"));
+  CHECK(contains(records[4], "loss/held_out"));
+  for (std::size_t i = 2; i < records.size(); ++i)
+    CHECK(number_at(records[i], 10, 1) == 3);
+}
