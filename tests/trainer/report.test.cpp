@@ -56,3 +56,30 @@ TEST_CASE("the events of such an epoch replace those of before, which take the "
   for (std::size_t i = 2; i < records.size(); ++i)
     CHECK(number_at(records[i], 10, 1) == 3);
 }
+
+TEST_CASE("metrics that begin where a resumed run of another file went on lack "
+          "nothing of before") {
+  scratch_folder folder;
+  settings options;
+  options.metrics = folder / "m.csv";
+  options.resume = true;
+  auto gap = [&](std::uint64_t step, std::uint64_t epochs) {
+    return report{options, step, epochs}.gap();
+  };
+  auto later_step = [](std::uint64_t step) {
+    auto row = step_row(step);
+    row.epoch = 5;
+    return row;
+  };
+  metrics_file{options.metrics, {later_step(93), later_step(94)}};
+  CHECK(gap(94, 4).empty());
+  CHECK(gap(95, 4) == options.metrics + ": the row of step 95 is missing");
+  CHECK(gap(94, 5) == options.metrics + ": the row of epoch 5 is missing");
+  // The run went on from an epoch's last step to its held-out images.
+  metrics_file{options.metrics, {epoch_row(4, 92)}};
+  CHECK(gap(92, 4).empty());
+  CHECK(gap(93, 4) == options.metrics + ": the row of step 93 is missing");
+  // It was killed before its first step.
+  metrics_file{options.metrics, {}};
+  CHECK(gap(92, 4).empty());
+}

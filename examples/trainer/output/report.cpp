@@ -88,15 +88,19 @@ std::string range_text(const char* what, std::uint64_t first,
 }
 
 /// What a run that could not write its metrics has left out: between two rows,
-/// or at their end.
+/// or at their end. A file may begin where an earlier run of another file
+/// ended.
 std::string gap_after(const std::vector<metrics_row>& rows, std::uint64_t steps,
                       std::uint64_t epochs) {
-  std::uint64_t step = 0;
-  std::uint64_t epoch = 0;
+  if (rows.empty())
+    return "";
+  const auto& first = rows.front();
+  auto step = first.is_epoch() ? first.step : first.step - 1;
+  auto epoch = first.epoch - 1;
   for (const auto& row : rows) {
     auto& last = row.is_epoch() ? epoch : step;
     auto next = row.is_epoch() ? row.epoch : row.step;
-    if (last != 0 && next > last + 1)
+    if (next > last + 1)
       return range_text(row.is_epoch() ? "epoch" : "step", last + 1, next - 1);
     last = next;
   }
