@@ -5,6 +5,7 @@
 #include "trainer/scratch_folder.hpp"
 
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 #include <zlib.h>
 
 #include <array>
@@ -196,6 +197,23 @@ TEST_CASE("a gzip file that was cut off or damaged is refused") {
   text[text.size() / 2] ^= 0x55;
   auto damaged = load(text);
   CHECK(contains(damaged, "images: offset "));
+}
+
+TEST_CASE("what is no file is refused by what it is, and a pipe that nobody "
+          "writes to is not waited for") {
+  scratch_folder folder;
+  std::filesystem::create_directory(folder / "folder");
+  REQUIRE(::mkfifo((folder / "pipe").c_str(), 0666) == 0);
+  auto load = [&](const std::string& name) {
+    auto labels = digits / "t10k-labels-idx1-ubyte";
+    return message_of([&] { (void) load_idx(folder / name, labels); });
+  };
+  CHECK(load("pipe")
+        == (folder / "pipe").string()
+               + ": expected a file, found a named pipe");
+  CHECK(load("folder").ends_with("folder: expected a file, found a folder"));
+  CHECK(load("none").ends_with("none: cannot be opened: No such file or "
+                               "directory"));
 }
 
 TEST_CASE("CIFAR-10's records come out as they went in") {

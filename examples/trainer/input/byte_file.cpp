@@ -2,7 +2,10 @@
 
 #include "trainer/failure.hpp"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <zlib.h>
 
 #include <array>
@@ -30,26 +33,48 @@ using gz_handle = std::unique_ptr<gzFile_s, gz_closer>;
                             path.string(), offset, why)};
 }
 
-/// zlib's own text begins with the file's name, which is given already.
-const char* text_of(gzFile file, const std::filesystem::path& path) {
+/// zlib's own text begins with its name of an open file, "<fd:3>: ".
+const char* text_of(gzFile file) {
   int code = Z_OK;
   const auto* text = gzerror(file, &code);
   if (code == Z_ERRNO)
     return std::strerror(errno);
-  auto begin = path.string() + ": ";
-  return std::string_view{text}.starts_with(begin) ? text + begin.size() : text;
+  auto end = std::string_view{text}.find(">: ");
+  return end == std::string_view::npos ? text : text + end + 3;
+}
+
+const char* kind_of(mode_t mode) {
+  if (S_ISCHR(mode) || S_ISBLK(mode))
+    return "a device";
+  if (S_ISFIFO(mode))
+    return "a named pipe";
+  return S_ISDIR(mode) ? "a folder" : "something else";
+}
+
+[[noreturn]] void fail_to_open(const std::filesystem::path& path, int code) {
+  throw failure{fmt::format("{}: cannot be opened: {}", path.string(),
+                            std::strerror(code))};
+}
+
+/// Opens what has an end, and need not be waited for.
+gz_handle open_file(const std::filesystem::path& path) {
+  // A pipe that nobody writes to would be waited for here.
+  auto number = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (number < 0)
+    fail_to_open(path, errno);
+  struct stat found {};
+  if (::fstat(number, &found) == 0 && S_ISREG(found.st_mode))
+    if (gz_handle file{gzdopen(number, "rb")})
+      return file;
+  ::close(number);
+  if (!S_ISREG(found.st_mode))
+    throw failure{fmt::format("{}: expected a file, found {}", path.string(),
+                              kind_of(found.st_mode))};
+  fail_to_open(path, ENOMEM);
 }
 
 std::vector<std::uint8_t> read_all(const std::filesystem::path& path) {
-  // Some have no end.
-  if (std::filesystem::is_character_file(path))
-    throw failure{
-        fmt::format("{}: expected a file, found a device", path.string())};
-  errno = 0;
-  gz_handle file{gzopen(path.c_str(), "rb")};
-  if (!file)
-    throw failure{fmt::format("{}: cannot be opened: {}", path.string(),
-                              std::strerror(errno ? errno : ENOMEM))};
+  auto file = open_file(path);
   std::vector<std::uint8_t> result;
   constexpr std::size_t step = std::size_t{1} << 20;
   std::array<char, 256> why{};
@@ -63,7 +88,7 @@ std::vector<std::uint8_t> read_all(const std::filesystem::path& path) {
     int code = Z_OK;
     gzerror(file.get(), &code);
     if (n < 0 || code != Z_OK) {
-      std::strncpy(why.data(), text_of(file.get(), path), why.size() - 1);
+      std::strncpy(why.data(), text_of(file.get()), why.size() - 1);
       fail_to_read(path, result.size(), why.data());
     }
     return result;

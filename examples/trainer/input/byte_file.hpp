@@ -14,7 +14,8 @@ namespace syncnorm::train {
 class byte_file {
 public:
   /// Reads `path` whole; unpacks it if it is a gzip file, whatever its name.
-  /// @throws failure if it cannot be read, or if it is a damaged gzip file.
+  /// @throws failure if it cannot be read, if it is a damaged gzip file, or no
+  ///         file: a pipe is not waited for.
   explicit byte_file(std::filesystem::path path);
 
   /// Takes the next `count` bytes.
