@@ -729,13 +729,16 @@ std::string read_to(int descriptor, const std::string& mark) {
   return result.substr(0, result.size() - mark.size());
 }
 
-/// @param draw uses a display.
+/// @param draw    uses a display.
+/// @param columns of the terminal; 0 if it does not say.
 template <class F>
-written draw_on_both(F draw) {
+written draw_on_both(F draw, unsigned short columns = 0) {
   written result;
   int main = -1;
   int side = -1;
-  REQUIRE(openpty(&main, &side, nullptr, nullptr, nullptr) == 0);
+  winsize size{};
+  size.ws_col = columns;
+  REQUIRE(openpty(&main, &side, nullptr, nullptr, &size) == 0);
   auto* terminal = fdopen(side, "w");
   draw(terminal);
   std::fputs("that is all", terminal);
@@ -768,6 +771,23 @@ TEST_CASE("progress is redrawn on a terminal; elsewhere there is a line an "
   CHECK(text.terminal
         == erase + "begin\r\n" + erase + progress_line(state) + erase + line
                + "\r\n");
+}
+
+TEST_CASE("progress takes one row of a terminal, however narrow: a second one "
+          "would stay") {
+  progress_state state{1, 2, 64, 1437, 0.5, 0.1, 0.25};
+  auto line = progress_line(state);
+  auto columns = [&](std::size_t count) {
+    return draw_on_both(
+               [&](std::FILE* out) { progress_display{out}.show(state); },
+               static_cast<unsigned short>(count))
+        .terminal;
+  };
+  const std::string erase = "\r\033[K";
+  CHECK(columns(line.size() + 1) == erase + line);
+  CHECK(columns(line.size()) == erase + line.substr(0, line.size() - 1));
+  CHECK(columns(40) == erase + line.substr(0, 39));
+  CHECK(columns(1) == erase);
 }
 
 TEST_CASE("the progress line says where the run stands") {

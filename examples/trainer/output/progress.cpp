@@ -1,8 +1,10 @@
 #include "trainer/output/progress.hpp"
 
 #include <fmt/format.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 
 namespace syncnorm::train {
@@ -40,6 +42,15 @@ std::string head(const progress_state& x) {
                      std::to_string(x.epochs).size(), x.epochs);
 }
 
+/// As much of the line as stands in one row of the terminal, with a column
+/// left for the cursor; all of it where the width is not known.
+std::string one_row(std::FILE* terminal, std::string line) {
+  winsize size{};
+  if (::ioctl(fileno(terminal), TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+    line.resize(std::min<std::size_t>(line.size(), size.ws_col - 1U));
+  return line;
+}
+
 } // namespace
 
 std::string progress_line(const progress_state& state) {
@@ -70,7 +81,8 @@ void progress_display::show(const progress_state& state) {
     return;
   last_drawn_ = steady_time();
   clear();
-  std::fputs(progress_line(state).c_str(), out_);
+  // A second row would not be erased.
+  std::fputs(one_row(out_, progress_line(state)).c_str(), out_);
   std::fflush(out_);
 }
 

@@ -33,7 +33,8 @@ struct progress_state {
                                      const metrics_row& epoch);
 
 /// Shows the progress on a stream: on a terminal one line that is drawn anew
-/// ten times a second, and one that stays for each epoch; otherwise only these.
+/// ten times a second, cut off where it would not fit, and one that stays for
+/// each epoch; otherwise only these.
 class progress_display {
 public:
   explicit progress_display(std::FILE* out);
