@@ -202,29 +202,6 @@ TEST_CASE("a resumed run keeps the rows up to its checkpoint, "
 
 namespace {
 
-/// While it lives, what the test prints goes to a file.
-class printing_to {
-public:
-  explicit printing_to(const std::filesystem::path& file)
-      : before_{::dup(STDOUT_FILENO)} {
-    std::fflush(stdout);
-    auto out = ::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
-    ::dup2(out, STDOUT_FILENO);
-    ::close(out);
-  }
-
-  printing_to(const printing_to&) = delete;
-  printing_to& operator=(const printing_to&) = delete;
-
-  ~printing_to() {
-    ::dup2(before_, STDOUT_FILENO);
-    ::close(before_);
-  }
-
-private:
-  int before_;
-};
-
 /// What a run says that is to write metrics there.
 std::string report_to(const std::filesystem::path& file) {
   settings options;

@@ -83,3 +83,48 @@ TEST_CASE("metrics that begin where a resumed run of another file went on lack "
   metrics_file{options.metrics, {}};
   CHECK(gap(92, 4).empty());
 }
+
+TEST_CASE(
+    "the metrics of a folder of logs are refused where those of a name of "
+    "their own would be") {
+  scratch_folder folder;
+  std::filesystem::create_directory(folder / "log");
+  settings options;
+  options.logdir = (folder / "log").string();
+  options.checkpoint = folder.path().string();
+  auto refusal = [&] {
+    return message_of([&] { require_report_files(options); });
+  };
+  auto metrics = folder / "log" / "metrics.csv";
+  std::string said;
+  {
+    printing_to there{metrics};
+    said = refusal();
+  }
+  CHECK(said
+        == fmt::format("--logdir: expected a file of its own, found {}, which "
+                       "this program prints to",
+                       metrics.string()));
+  std::filesystem::remove(metrics);
+  std::filesystem::create_symlink(folder / "checkpoint.pt", metrics);
+  CHECK(refusal()
+        == fmt::format("--logdir: expected another name than those of the "
+                       "checkpoint, found {}",
+                       (folder / "checkpoint.pt").string()));
+}
+
+TEST_CASE("metrics of a folder of logs that are a link stay one, and the chart "
+          "is in the folder") {
+  scratch_folder folder;
+  std::filesystem::create_directory(folder / "log");
+  settings options;
+  options.logdir = (folder / "log").string();
+  metrics_file{folder / "m.csv", {}};
+  auto link = folder / "log" / "metrics.csv";
+  std::filesystem::create_symlink(folder / "m.csv", link);
+  report run{options, 0, 0};
+  run.add(step_row(1));
+  CHECK(run.finish() == folder / "log" / "chart.svg");
+  CHECK(std::filesystem::is_symlink(link));
+  CHECK(read_metrics(folder / "m.csv").size() == 1);
+}

@@ -4,8 +4,11 @@
 #include "trainer/output/metrics_file.hpp"
 
 #include <doctest/doctest.h>
+#include <fcntl.h>
+#include <unistd.h>
 
 #include <cstdint>
+#include <cstdio>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -66,5 +69,28 @@ only_event_file(const std::filesystem::path& folder) {
   REQUIRE(files.size() == 1);
   return files[0];
 }
+
+/// While it lives, what the test prints goes to a file.
+class printing_to {
+public:
+  explicit printing_to(const std::filesystem::path& file)
+      : before_{::dup(STDOUT_FILENO)} {
+    std::fflush(stdout);
+    auto out = ::open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
+    ::dup2(out, STDOUT_FILENO);
+    ::close(out);
+  }
+
+  printing_to(const printing_to&) = delete;
+  printing_to& operator=(const printing_to&) = delete;
+
+  ~printing_to() {
+    ::dup2(before_, STDOUT_FILENO);
+    ::close(before_);
+  }
+
+private:
+  int before_;
+};
 
 } // namespace syncnorm::train

@@ -32,19 +32,26 @@ bool same_place(const std::filesystem::path& a,
          == std::filesystem::weakly_canonical(b, ignored);
 }
 
+/// The option that says where metrics and chart go, if one does.
+const char* option_of(const settings& options) {
+  return options.metrics.empty() ? "--logdir" : "--metrics";
+}
+
 /// Those that the options ask for; with `--logdir` alone its own, so that the
 /// chart of a run that goes on has all of it.
 std::filesystem::path metrics_path(const settings& options) {
-  if (options.metrics.empty())
-    return options.logdir.empty()
-               ? std::filesystem::path{}
-               : std::filesystem::path{options.logdir} / "metrics.csv";
-  auto path = output_file("--metrics", options.metrics);
+  if (options.metrics.empty() && options.logdir.empty())
+    return {};
+  std::filesystem::path named{options.metrics};
+  if (named.empty())
+    named = std::filesystem::path{options.logdir} / "metrics.csv";
+  const auto* option = option_of(options);
+  auto path = output_file(option, named);
   if (is_checkpoint(options, path))
-    throw failure{fmt::format("--metrics: expected another name than those of "
-                              "the checkpoint, found {}",
-                              path.string())};
-  if (path.extension() == ".svg")
+    throw failure{fmt::format("{}: expected another name than those of the "
+                              "checkpoint, found {}",
+                              option, path.string())};
+  if (!options.metrics.empty() && path.extension() == ".svg")
     throw failure{fmt::format("--metrics: expected another name than that of "
                               "the chart beside it, found {}",
                               path.string())};
@@ -133,11 +140,11 @@ chart_panel accuracy_panel(const std::vector<metrics_row>& rows) {
 
 /// Where the chart goes. A device or a pipe has no folder for charts.
 std::optional<std::filesystem::path> chart_of(const settings& options) {
-  auto metrics = metrics_path(options);
+  if (options.metrics.empty() && options.logdir.empty())
+    return std::nullopt;
   if (options.metrics.empty())
-    return metrics.empty()
-               ? std::nullopt
-               : std::optional{metrics.replace_filename("chart.svg")};
+    return std::filesystem::path{options.logdir} / "chart.svg";
+  auto metrics = metrics_path(options);
   auto is_file = std::filesystem::is_regular_file(metrics)
                  || !std::filesystem::exists(metrics);
   return is_file ? std::optional{metrics.replace_extension(".svg")}
@@ -156,7 +163,7 @@ bool is_foreign(const std::filesystem::path& path) {
 /// The file that the chart is written to. Throws before anything is computed,
 /// if it could not be written then.
 std::optional<std::filesystem::path> chart_file(const settings& options) {
-  const auto* option = options.metrics.empty() ? "--logdir" : "--metrics";
+  const auto* option = option_of(options);
   auto named = chart_of(options);
   if (!named)
     return std::nullopt;
