@@ -454,6 +454,35 @@ TEST_CASE("metrics do not replace the file that the program prints to, by "
   CHECK(read_text(folder / "out").empty());
 }
 
+TEST_CASE(
+    "metrics do not go to the pipe or the terminal that the program prints "
+    "to, by whatever name; a device that keeps nothing is for both") {
+  scratch_folder folder;
+  auto pipe = folder / "pipe";
+  REQUIRE(::mkfifo(pipe.c_str(), 0666) == 0);
+  auto reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
+  int main = -1;
+  int side = -1;
+  char terminal[64] = {};
+  REQUIRE(openpty(&main, &side, terminal, nullptr, nullptr) == 0);
+  std::vector<std::string> said;
+  for (const std::filesystem::path& printed :
+       {pipe, std::filesystem::path{terminal}}) {
+    printing_to there{printed};
+    for (const auto& name : {std::filesystem::path{"/dev/stdout"}, printed})
+      said.push_back(report_to(name));
+  }
+  for (const auto& text : said)
+    CHECK(contains(text, "--metrics: expected a file of its own, found "));
+  {
+    printing_to there{"/dev/null"};
+    said.push_back(report_to("/dev/null"));
+  }
+  CHECK(said.back() == "nothing was thrown");
+  for (auto x : {reader, main, side})
+    ::close(x);
+}
+
 TEST_CASE("metrics under a chart's name are refused") {
   scratch_folder folder;
   CHECK(contains(report_to(folder / "m.svg"),

@@ -29,19 +29,28 @@ std::filesystem::path target_of(std::filesystem::path file) {
   return file;
 }
 
+/// Whether what is written there would replace what this program prints, or
+/// stand among it. A device that is no terminal, such as /dev/null, is for all.
+bool is_printed_to(const std::filesystem::path& file) {
+  auto is_device = std::filesystem::is_character_file(file);
+  for (int stream : {STDOUT_FILENO, STDERR_FILENO})
+    if (is_open_as(stream, file) && (!is_device || ::isatty(stream) == 1))
+      return true;
+  return false;
+}
+
 } // namespace
 
 std::filesystem::path output_file(const char* option,
                                   const std::filesystem::path& file) {
   if (is_dangling(file))
     return target_of(file);
-  if (!std::filesystem::is_regular_file(file))
-    return file;
-  if (is_open_as(STDOUT_FILENO, file) || is_open_as(STDERR_FILENO, file))
+  if (is_printed_to(file))
     throw failure{fmt::format("{}: expected a file of its own, found {}, which "
                               "this program prints to",
                               option, file.string())};
-  if (!std::filesystem::is_symlink(file))
+  if (!std::filesystem::is_regular_file(file)
+      || !std::filesystem::is_symlink(file))
     return file;
   std::error_code code;
   auto target = std::filesystem::canonical(file, code);

@@ -9,8 +9,9 @@ namespace syncnorm::train {
 /// leaves the link alone. A device, a pipe, and what else is not there yet are
 /// as they were named.
 /// @param option names it in the error.
-/// @throws failure if it is a file that this program prints to, such as
-///         `/dev/stdout` may be: its output would be lost.
+/// @throws failure if it is a file, a pipe or a terminal that this program
+///         prints to, such as `/dev/stdout`: its output would be lost, or mixed
+///         with the file's content.
 [[nodiscard]] std::filesystem::path
 output_file(const char* option, const std::filesystem::path& path);
 
