@@ -582,7 +582,8 @@ TEST_CASE("one run at a time keeps a folder for its checkpoints, and leaves "
   auto refusal = [&] {
     return message_of([&] { checkpoint_lock{folder.path()}; });
   };
-  write_text(folder / "checkpoint.lock", "left by a process that was killed");
+  // Left by a process that was killed.
+  write_text(folder / "checkpoint.lock", "");
   {
     checkpoint_lock first{folder.path()};
     CHECK(refusal()

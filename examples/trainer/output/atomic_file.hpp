@@ -23,8 +23,10 @@ public:
 /// flushed. Whenever the process or the machine stops, `path` has either the
 /// old content or the new.
 /// @param patience how long to wait for one who writes the same file.
-/// @throws failure that names the file and the system's reason; the old file is
-///         as it was. `not_flushed` if it is the folder that cannot be flushed.
+/// @throws failure that names the file and the system's reason, or what has the
+///         temporary file's name and is no file; the old file is as it was. A
+///         temporary file that a killed process has left is used again.
+///         `not_flushed` if it is the folder that cannot be flushed.
 void write_atomically(const std::filesystem::path& path,
                       std::string_view content,
                       std::chrono::milliseconds patience = writer_patience);

@@ -1,11 +1,15 @@
 #include "trainer/output/locked_file.hpp"
 
+#include "trainer/failure.hpp"
+
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -23,6 +27,16 @@ int lock(int number) {
   if (::flock(number, LOCK_EX | LOCK_NB) == 0)
     return 0;
   return errno == ENOLCK || errno == ENOSYS || errno == EOPNOTSUPP ? 0 : errno;
+}
+
+bool is_regular(int number) {
+  struct stat found {};
+  return ::fstat(number, &found) == 0 && S_ISREG(found.st_mode);
+}
+
+[[noreturn]] void refuse(const std::filesystem::path& path, const char* found) {
+  throw failure{fmt::format("{}: expected a file or none, found {}",
+                            path.string(), found)};
 }
 
 } // namespace
@@ -45,8 +59,20 @@ locked_file::locked_file(const std::filesystem::path& path,
 void locked_file::open(const std::filesystem::path& path) {
   for (int i = 0; i < max_changes; ++i) {
     close();
-    number_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    code_ = number_ < 0 ? errno : lock(number_);
+    // No terminal or the like is waited for.
+    number_ =
+        ::open(path.c_str(),
+               O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
+    code_ = number_ < 0 ? errno : 0;
+    if (std::error_code ignored;
+        code_ == ELOOP && std::filesystem::is_symlink(path, ignored))
+      refuse(path, "a link");
+    if (code_ == 0 && !is_regular(number_)) {
+      close();
+      refuse(path, "something else");
+    }
+    if (code_ == 0)
+      code_ = lock(number_);
     if (code_ != 0 || is_open_as(number_, path))
       return;
     // Whoever had the lock before has renamed or removed the file.

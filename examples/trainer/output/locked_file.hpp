@@ -15,6 +15,8 @@ namespace syncnorm::train {
 class locked_file {
 public:
   /// @param patience how long to wait for another one who has the lock.
+  /// @throws failure that names it, if it is a link, a pipe or a device: what
+  ///         that leads to is somebody else's.
   locked_file(const std::filesystem::path& path,
               std::chrono::milliseconds patience);
 

@@ -3,6 +3,7 @@
 #include "trainer/failure.hpp"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -19,6 +20,11 @@ named_lock::named_lock(std::filesystem::path path, const std::string& busy)
   if (file_.code() != 0)
     throw failure{fmt::format("{}: cannot be locked: {}", path_.string(),
                               std::strerror(file_.code()))};
+  struct stat found {};
+  if (::fstat(file_.number(), &found) == 0 && found.st_size != 0)
+    throw failure{fmt::format("{}: expected an empty file, as a run that was "
+                              "killed leaves it, or none, found {} bytes",
+                              path_.string(), found.st_size)};
 }
 
 named_lock::~named_lock() {

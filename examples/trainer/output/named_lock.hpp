@@ -12,7 +12,8 @@ namespace syncnorm::train {
 class named_lock {
 public:
   /// @param busy the error if another one has it.
-  /// @throws failure that; or with the system's reason.
+  /// @throws failure that; that names the file, if it is none of a run's, which
+  ///         are empty; or with the system's reason.
   named_lock(std::filesystem::path path, const std::string& busy);
 
   named_lock(const named_lock&) = delete;
