@@ -5,7 +5,8 @@
 #
 #   small_batches.sh FOLDER-OF-PROGRAMS OUTPUT-FOLDER [MODEL [SEEDS [EPOCHS]]]
 #
-# leaves small_batches.csv and small_batches.svg in the output folder. The
+# leaves small_batches.csv and small_batches.svg in the output folder. MODEL is
+# resnet or cnn: the mlp cannot be trained locally with one sample a replica. The
 # programs are syncnorm-train and syncnorm-small-batches-chart, in
 # build/cpu/examples/trainer after `scripts/train.sh` and
 # `cmake --build build/cpu --target syncnorm-small-batches-chart`.
@@ -22,6 +23,12 @@ model=${3:-resnet}
 seeds=${4:-5}
 epochs=${5:-15}
 replicas=4
+
+if [ "$model" = mlp ]; then
+  echo "$0: MODEL: expected cnn or resnet, found mlp: with one sample a" \
+    "replica, local batch norm would have one value a channel" >&2
+  exit 2
+fi
 
 for program in syncnorm-train syncnorm-small-batches-chart; do
   if [ ! -x "$programs/$program" ]; then
