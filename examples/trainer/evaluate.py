@@ -3,8 +3,10 @@
 
   evaluate.py CHECKPOINT DATA
 
-Prints what `syncnorm-train --eval=CHECKPOINT --data=DATA` prints. DATA is a
-folder of IDX files that are not packed. Debian's package python3-torch will do.
+Prints what `syncnorm-train --eval=CHECKPOINT --data=DATA` prints, but for
+rounding of the loss: of a run with --precision=bf16 it differs in the fifth
+digit, as this computes in float32, the type of the weights. DATA is a folder of
+IDX files that are not packed. Debian's package python3-torch will do.
 """
 import sys
 
