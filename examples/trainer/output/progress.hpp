@@ -24,7 +24,7 @@ struct progress_state {
 };
 
 /// `"epoch  3/15   832/1437  loss 0.2471  10234 samples/s  waiting  4.1 %
-/// ETA 0:17"`: the ETA at the rate of this epoch.
+/// ETA 0:17"`: the ETA at the rate of this epoch, without the held-out images.
 [[nodiscard]] std::string progress_line(const progress_state& state);
 
 /// `"epoch  3/15  loss 0.2471  held-out loss 0.1873  accuracy 95.28 %  10234
