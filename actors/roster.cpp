@@ -196,7 +196,7 @@ std::string roster::list(bool arrived) const {
     if (gaps)
       result.add(next, member.identifier - next);
     next = member.identifier + member.count;
-    if (member.arrived == arrived)
+    if (member.arrived == arrived && !member.reported)
       result.add(member.identifier, member.count);
   }
   if (gaps)

@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
+#include <vector>
 
 namespace syncnorm::detail {
 
@@ -12,6 +14,34 @@ namespace {
 /// Of what comes from another node.
 constexpr std::size_t max_text = 2000;
 
+/// Whether somebody has not arrived and has not reported either.
+bool lacks_somebody(const roster& members) {
+  return !members.is_full()
+         || std::ranges::any_of(members, [](const participant& x) {
+              return !x.arrived && !x.reported;
+            });
+}
+
+std::string silent_text(caf::timespan waited, const roster& members) {
+  auto seconds = std::chrono::duration<double>(waited).count();
+  auto of = members.relayed_range();
+  return fmt::format("waited {:.3g} s for {}; {}have {}", seconds,
+                     members.list(false), of ? "of " + *of + " " : "",
+                     members.list(true));
+}
+
+/// As many of them as another node lets pass, one at least.
+std::string joined(const std::vector<std::string>& texts) {
+  std::string result;
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    if (i != 0 && result.size() + texts[i].size() > max_text - 100)
+      return result
+             + fmt::format("; and {} more such reports", texts.size() - i);
+    result += (i == 0 ? "" : "; ") + texts[i];
+  }
+  return result;
+}
+
 } // namespace
 
 std::string where_text(std::string_view layer, std::uint64_t round) {
@@ -19,12 +49,14 @@ std::string where_text(std::string_view layer, std::uint64_t round) {
 }
 
 std::string late_text(const std::string& where, caf::timespan waited,
-                      const roster& members) {
-  auto seconds = std::chrono::duration<double>(waited).count();
-  auto of = members.relayed_range();
-  return fmt::format("{}: waited {:.3g} s for {}; {}have {}", where, seconds,
-                     members.list(false), of ? "of " + *of + " " : "",
-                     members.list(true));
+                      const roster& members, const late_reports& reports) {
+  std::vector<std::string> texts;
+  if (reports.empty() || lacks_somebody(members))
+    texts.push_back(silent_text(waited, members));
+  auto prefix = where + ": ";
+  for (const auto& [first, x] : reports)
+    texts.push_back(x.starts_with(prefix) ? x.substr(prefix.size()) : x);
+  return prefix + joined(texts);
 }
 
 std::string anonymous_text(const std::string& where) {

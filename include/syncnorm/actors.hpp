@@ -88,12 +88,13 @@ using sync_master_actor = detail::typed_actor<
     caf::result<Out>(run_relay_atom, round_tag, relay_parts),
 
     /// From a relay to its parent: the round has failed below, with that error;
-    /// it becomes the error of all. From a parent to its relays: it has failed
-    /// elsewhere.
+    /// it becomes the error of all. `deadline_exceeded` says whom the relay
+    /// waits for: with `fail_round` it waits until the parent has heard who
+    /// else is late. From a parent to its relays: that is the round's error.
     caf::result<void>(round_failed_atom, round_tag, caf::error),
 
     /// From a parent to a relay that is late: it has that long to say which of
-    /// its replicas it waits for.
+    /// its replicas it waits for, by `round_failed_atom`.
     caf::result<void>(report_late_atom, round_tag, caf::timespan)>;
 
 /// The handle of one copy of a batch-norm layer in a pipeline of actors. It

@@ -9,6 +9,7 @@
 #include <optional>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 using namespace syncnorm;
 using namespace syncnorm::test;
@@ -132,6 +133,16 @@ caf::behavior inquisitive_parent(caf::event_based_actor* self) {
       [](run_relay_atom, const round_tag&, const relay_parts& parts) {
         return parts.values.get_as<block>(0);
       },
+  };
+}
+
+/// A parent that has registered a relay, and then says nothing.
+caf::behavior silent_parent(caf::event_based_actor*) {
+  return {
+      [](register_relay_atom, std::int64_t first, std::int64_t) {
+        return slave_ticket{tag_of(first), 100ms, false};
+      },
+      [](round_failed_atom, const round_tag&, const caf::error&) {},
   };
 }
 
@@ -315,6 +326,79 @@ TEST_CASE_FIXTURE(system_fixture, "a relay that is late names whom it waits "
   for (auto& x : {tree.send(0, block{10}), three})
     CHECK(x().failed(errc::deadline_exceeded,
                      {"for replicas 1, 2; of replicas 1 to 2 have nobody"}));
+}
+
+TEST_CASE_FIXTURE(system_fixture, "of several late relays each one names whom "
+                                  "it waits for, in one error") {
+  relay_master tree{system, bn1(failure_policy::fail_round, 200ms)};
+  auto first = tree.add_relay(tree.master(), "bn1", {1, 3}, merge_blocks);
+  auto second = tree.add_relay(tree.master(), "bn1", {4, 2}, merge_blocks);
+  tree.enlist(first, replica_range{1, 3});
+  tree.enlist(second, replica_range{4, 2});
+  std::vector<std::function<outcome<block>()>> waiting;
+  for (std::int64_t i : {0, 1, 3, 5})
+    waiting.push_back(tree.send(i, block{1}));
+  for (auto& x : waiting) {
+    auto result = x();
+    CHECK_MESSAGE(
+        result.failed(errc::deadline_exceeded,
+                      {"waited 0.2 s for replica 2; of replicas 1 to 3 have "
+                       "replicas 1, 3",
+                       "; waited 0.2 s for replica 4; of replicas 4 to 5 have "
+                       "replica 5"}),
+        result.text());
+  }
+}
+
+TEST_CASE_FIXTURE(system_fixture,
+                  "a relay that is late before the owner has come "
+                  "learns who else is, the owner too") {
+  relay_master tree{system, bn1(failure_policy::fail_round, 100ms)};
+  auto first = tree.add_relay(tree.master(), "bn1", {1, 2}, merge_blocks);
+  auto second = tree.add_relay(tree.master(), "bn1", {3, 2}, merge_blocks);
+  tree.enlist(first, replica_range{1, 2});
+  tree.enlist(second, replica_range{3, 2});
+  auto result = tree.send(1, block{1})();
+  CHECK_MESSAGE(
+      result.failed(errc::deadline_exceeded,
+                    {"round 1: waited 0.1 s for replica 0; have nobody; waited "
+                     "0.1 s for replica 2; of replicas 1 to 2 have replica 1; "
+                     "waited 0.1 s for replicas 3, 4; of replicas 3 to 4 have "
+                     "nobody"}),
+      result.text());
+}
+
+TEST_CASE_FIXTURE(system_fixture,
+                  "a late relay whose parent says nothing names "
+                  "whom it waits for itself") {
+  tree_type tree{system,
+                 caf::actor_cast<block_master>(system.spawn(silent_parent))};
+  auto relay = tree.add_relay(tree.master(), "bn1", {1, 2}, merge_blocks);
+  tree.enlist(relay, replica_range{1, 2});
+  auto result = tree.send(1, block{1})();
+  CHECK_MESSAGE(
+      result.failed(errc::deadline_exceeded,
+                    {"for replica 2; of replicas 1 to 2 have replica 1"}),
+      result.text());
+}
+
+TEST_CASE_FIXTURE(system_fixture, "beside a late relay that names whom it "
+                                  "waits for, those are named who are silent") {
+  relay_master tree{system, bn1(failure_policy::fail_round, 200ms)};
+  auto relay = tree.add_relay(tree.master(), "bn1", {1, 2}, merge_blocks);
+  tree.enlist(relay, replica_range{1, 2});
+  fake_relay mute{system, tree, {3, 2}};
+  tree.enlist(tree.master(), 5);
+  auto one = tree.send(1, block{1});
+  for (auto& x : {tree.send(0, block{10}), one}) {
+    auto result = x();
+    CHECK_MESSAGE(
+        result.failed(errc::deadline_exceeded,
+                      {"waited 0.2 s for replicas 3, 4, 5; have replica 0",
+                       "; waited 0.2 s for replica 2; of replicas 1 to 2 have "
+                       "replica 1"}),
+        result.text());
+  }
 }
 
 TEST_CASE_FIXTURE(system_fixture, "with survivors, a round whose messages were "

@@ -23,6 +23,8 @@ struct participant {
   bool arrived = false;
   /// Has had the error of the failed round.
   bool informed = false;
+  /// A late relay that has said itself whom it waits for.
+  bool reported = false;
   /// Stands for `count` replicas.
   bool is_relay = false;
   std::int64_t count = 1;
@@ -110,7 +112,8 @@ public:
 
   /// Lists those who have arrived, or those who have not:
   /// `"replica 3"`, `"replicas 0, 1, 2, 8-15"`, `"nobody"`. Those who are
-  /// waited for and have not registered have not arrived.
+  /// waited for and have not registered have not arrived; relays that have
+  /// reported are in neither list.
   [[nodiscard]] std::string list(bool arrived) const;
 
   /// Of a relay's: `"replicas 4 to 7"`.

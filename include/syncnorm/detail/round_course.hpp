@@ -114,6 +114,7 @@ void round_keeper<In, Out>::arrive(std::size_t position, target&& to,
     started_ = is_first ? begin : std::min(started_, begin);
   }
   complete_if_ready();
+  conclude_if_all_reported();
   // A timer may run that rings too late for somebody who has waited long.
   auto due = started_ + limit();
   if (seats_.arrived() != 0 && !patience_
@@ -127,7 +128,7 @@ void round_keeper<In, Out>::complete_if_ready() {
     return;
   completed_ = true;
   waited_ = this->clock().now() - started_;
-  patience_.reset();
+  stop_asking();
   try {
     complete(seats_.gather());
   } catch (const error& x) {
@@ -163,7 +164,10 @@ template <class In, class Out>
 void round_keeper<In, Out>::end_round() {
   seats_.end_round();
   completed_ = false;
-  patience_.reset();
+  stop_asking();
+  if (!std::exchange(reports_, {}).empty())
+    for (std::size_t i = 0; i < seats_.size(); ++i)
+      seats_[i].reported = false;
 }
 
 } // namespace syncnorm::detail

@@ -67,7 +67,7 @@ void round_keeper<In, Out>::expel(std::size_t position,
   seats_.erase(position);
   // The next message is a round's first.
   if (seats_.arrived() == 0)
-    patience_.reset();
+    stop_asking();
   // No successor is to be taken for the sender: it is answered with `reason`.
   if (auto early = early_.extract(identifier))
     early.mapped()();
@@ -135,6 +135,10 @@ void round_keeper<In, Out>::on_round_failed(const round_tag& tag,
   // That round has been answered. The relay is out all the same.
   if (tag.round < round_)
     reason = left_before(where(), seats_[*position], tag.round, reason);
+  // With survivors each relay has its own error.
+  else if (reason == errc::deadline_exceeded
+           && policy_ == failure_policy::fail_round)
+    return take_report(*position, reason);
   std::ignore = blame(*position, std::move(reason), may_be_quiet(why));
   complete_if_ready();
 }
@@ -169,7 +173,7 @@ void round_keeper<In, Out>::check_deadline() {
   rings_.reset();
   auto now = this->clock().now();
   if (patience_)
-    return now < *patience_ ? arm(*patience_ - now) : expire();
+    return now < *patience_ ? arm(*patience_ - now) : conclude();
   if (seats_.arrived() == 0)
     return;
   auto left = started_ + limit() - now;
@@ -177,37 +181,75 @@ void round_keeper<In, Out>::check_deadline() {
     arm(left);
   else if (completed_)
     on_overdue();
-  else if (!ask_late_relays(grace_of(deadline_)))
-    expire();
+  else if (!ask_late_relays(grace()))
+    conclude();
 }
 
 template <class In, class Out>
 bool round_keeper<In, Out>::ask_late_relays(caf::timespan grace) {
   auto asked = false;
-  if (seats_.arrived() == 0)
+  if (seats_.arrived() == 0 && reports_.empty())
     return false;
   for (std::size_t i = 0; i < seats_.size(); ++i)
-    if (seats_[i].is_relay && !seats_[i].arrived) {
+    if (seats_[i].is_relay && !seats_[i].arrived && !seats_[i].reported) {
       tell(i, report_late_atom_v, tag_of(i), grace);
       asked = true;
     }
-  if (asked) {
-    patience_ = this->clock().now() + grace;
-    arm(grace);
-  }
+  asks_ = asked;
+  if (asked)
+    be_patient(grace);
   return asked;
 }
 
 template <class In, class Out>
+void round_keeper<In, Out>::be_patient(caf::timespan delay) {
+  patience_ = this->clock().now() + delay;
+  arm(delay);
+}
+
+template <class In, class Out>
+caf::error round_keeper<In, Out>::lateness() const {
+  return make_error(errc::deadline_exceeded,
+                    late_text(where(), deadline_, members(), reports_));
+}
+
+template <class In, class Out>
+void round_keeper<In, Out>::take_report(std::size_t position,
+                                        const caf::error& reason) {
+  if (std::exchange(seats_[position].reported, true))
+    return;
+  reports_[seats_[position].identifier] = text_of(reason);
+  if (asks_)
+    conclude_if_all_reported();
+  else if (!patience_ && !ask_late_relays(grace()))
+    conclude();
+}
+
+template <class In, class Out>
+void round_keeper<In, Out>::conclude_if_all_reported() {
+  auto may_report = [](const participant& x) {
+    return x.is_relay && !x.arrived && !x.reported;
+  };
+  if (asks_ && !reports_.empty() && std::ranges::none_of(members(), may_report))
+    conclude();
+}
+
+template <class In, class Out>
+void round_keeper<In, Out>::conclude() {
+  asks_ = false;
+  on_late();
+}
+
+template <class In, class Out>
 void round_keeper<In, Out>::expire() {
-  auto text = late_text(where(), deadline_, members());
+  auto reason = lateness();
   auto lost = policy_ == failure_policy::fail_round
               || (members().find(0) && !seats_[0].arrived);
   if (lost)
-    return fail(make_error(errc::deadline_exceeded, std::move(text)));
+    return fail(std::move(reason));
   for (std::size_t i = seats_.size(); i-- > 0 && !failure_;)
     if (!seats_[i].arrived)
-      std::ignore = blame(i, errc::deadline_exceeded, text);
+      std::ignore = blame(i, reason);
   seats_.close();
   complete_if_ready();
 }

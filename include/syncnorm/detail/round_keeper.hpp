@@ -172,6 +172,16 @@ protected:
     return deadline_;
   }
 
+  /// How long relays that are late may take to say whom they wait for.
+  [[nodiscard]] virtual caf::timespan grace() const {
+    return grace_of(deadline_);
+  }
+
+  /// The deadline is over, and the relays that are late have said for whom.
+  virtual void on_late() {
+    expire();
+  }
+
   virtual void on_report_late(const round_tag&, caf::timespan) {}
 
   /// A relay says that the round has failed below it.
@@ -226,6 +236,18 @@ protected:
   /// long. Returns false if there are none, or if all are late.
   bool ask_late_relays(caf::timespan grace);
 
+  /// Calls `on_late` after that time, if the round has not ended by then.
+  void be_patient(caf::timespan delay);
+
+  /// Who is late, as far as this actor knows.
+  [[nodiscard]] caf::error lateness() const;
+
+  /// Since the round's first message.
+  [[nodiscard]] caf::timespan elapsed() const {
+    return seats_.arrived() == 0 ? caf::timespan{0}
+                                 : this->clock().now() - started_;
+  }
+
   const std::string layer_name_;
   caf::timespan deadline_;
   failure_policy policy_;
@@ -234,6 +256,8 @@ protected:
   std::uint64_t generation_ = 1;
   std::uint64_t round_ = 1;
   bool has_run_ = false;
+  /// Until when others may say who is late.
+  std::optional<time_point> patience_;
   /// `complete` was called for this round.
   bool completed_ = false;
   bool exiting_ = false;
@@ -333,6 +357,16 @@ private:
   void arm(caf::timespan delay);
   void check_deadline();
 
+  /// A relay says that it is late, and for whom. The round ends when all others
+  /// that are late have said so, too: each one's replicas are named.
+  void take_report(std::size_t position, const caf::error& reason);
+  void conclude_if_all_reported();
+  void conclude();
+  void stop_asking() noexcept {
+    asks_ = false;
+    patience_.reset();
+  }
+
   round_seats<In, Out> seats_;
   /// What `keep_early` keeps.
   std::map<std::int64_t, std::function<void()>> early_;
@@ -342,8 +376,10 @@ private:
   /// The timer that rings next, and when, if it has not.
   caf::actor watch_;
   std::optional<time_point> rings_;
-  /// Until when relays that are late may say whom they wait for.
-  std::optional<time_point> patience_;
+  /// Whether relays that are late were asked for whom they wait, and what some
+  /// have said.
+  bool asks_ = false;
+  late_reports reports_;
 };
 
 } // namespace syncnorm::detail

@@ -5,6 +5,7 @@
 #include <caf/timespan.hpp>
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 
@@ -13,15 +14,19 @@
 
 namespace syncnorm::detail {
 
+/// Texts of relays that have said whom they wait for, by their first replicas.
+using late_reports = std::map<std::int64_t, std::string>;
+
 /// `"layer bn2, round 17"`
 [[nodiscard]] std::string where_text(std::string_view layer,
                                      std::uint64_t round);
 
 /// `"<where>: waited 30 s for replica 3; have replicas 0, 1, 2"`; a relay knows
-/// of its own alone: `"...; of replicas 4 to 7 have replicas 4, 5"`
+/// of its own alone: `"...; of replicas 4 to 7 have replicas 4, 5"`.
+/// Reports stand behind those who have said nothing, if there are any.
 [[nodiscard]] std::string late_text(const std::string& where,
-                                    caf::timespan waited,
-                                    const roster& members);
+                                    caf::timespan waited, const roster& members,
+                                    const late_reports& reports);
 
 /// `"<where>: replica 3 is down (<reason>)"`
 [[nodiscard]] std::string down_text(const std::string& where,

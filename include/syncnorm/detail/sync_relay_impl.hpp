@@ -249,8 +249,25 @@ private:
         || this->completed_ || this->failure_)
       return;
     auto half = std::clamp(grace, caf::timespan{0}, this->deadline_) / 2;
-    if (!this->ask_late_relays(half))
-      this->expire();
+    if (!this->patience_ && !this->ask_late_relays(half))
+      on_late();
+  }
+
+  /// Several relays in a row have as long as a master.
+  [[nodiscard]] caf::timespan grace() const override {
+    return base::grace() / 4;
+  }
+
+  /// The parent hears of it, and says who else is late. This relay waits for
+  /// that, unless the parent is silent, or goes on without those who are late.
+  void on_late() override {
+    if (!upstream_ || reported_ == upstream_
+        || this->policy_ != failure_policy::fail_round)
+      return this->expire();
+    reported_ = upstream_;
+    detail::send(this, parent_, round_failed_atom_v, *upstream_,
+                 this->lateness());
+    this->be_patient(relay_patience(this->deadline_) - this->elapsed());
   }
 
   /// The parent's own deadline comes first; this is for a parent that does not
@@ -269,6 +286,8 @@ private:
   const merge_type merge_;
   /// The tag of the next message to the parent; nothing unless registered.
   std::optional<round_tag> upstream_;
+  /// For which message the parent has heard that it is late.
+  std::optional<round_tag> reported_;
   /// The id of the parent's answer to a registration, while that is under way.
   std::optional<caf::message_id> joining_;
   /// Who has exited since it began.
