@@ -76,13 +76,14 @@ inline constexpr Real largest = std::numeric_limits<Real>::max();
 ///
 /// Numerics: with k of the values new, what is subtracted from the squares is
 /// at most k / count of them: no more than one bit is lost where a has as many
-/// values. Of squares that are too large, infinity is left, not a NaN.
+/// values. Of squares that are too large, infinity is left, not a NaN; of such
+/// that are subnormal, nothing less than 0.
 template <class Real>
 SYNCNORM_HOST_DEVICE constexpr mean_m2<Real>
 extended(mean_m2<Real> a, Real shift, Real squares, Real count) {
   auto finite = squares <= largest<Real>;
-  return {a.mean + shift,
-          a.m2 + (finite ? squares - shift * shift * count : squares)};
+  auto m2 = finite ? squares - shift * shift * count : squares;
+  return {a.mean + shift, a.m2 + (m2 < 0 ? Real(0) : m2)};
 }
 
 /// One node of the tree of `merge_moments`: calculated in float64, rounded to
@@ -185,13 +186,14 @@ struct backward_constants {
 
 /// mean_dy = sum_dy / count, projection = inv_std^2 * sum_dy_xmu / count,
 /// scale = weight * inv_std. An inv_std of infinity (variance and eps 0) makes
-/// NaN, as in the formula.
+/// NaN, as in the formula; its square, which is too large from 1.8e19 on in
+/// float32, is not calculated by itself.
 /// @param share  1 / count, so that it is divided once for all channels.
 template <class Real>
 SYNCNORM_HOST_DEVICE constexpr backward_constants<Real>
 backward_constants_by_share(Real mean, Real inv_std, Real weight, Real sum_dy,
                             Real sum_dy_xmu, Real share) {
-  return {mean, sum_dy * share, inv_std * inv_std * (sum_dy_xmu * share),
+  return {mean, sum_dy * share, inv_std * (inv_std * (sum_dy_xmu * share)),
           weight * inv_std};
 }
 

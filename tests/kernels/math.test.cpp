@@ -65,6 +65,17 @@ TEST_CASE("shifted sums never give a negative sum of squares, but keep NaN") {
       math::from_shifted_sums(0.0, not_a_number, not_a_number, 3.0).m2));
 }
 
+TEST_CASE(
+    "moments that are extended by subnormal squares have no negative sum, "
+    "but keep NaN") {
+  // The square of the shift is rounded up before it is multiplied by the count.
+  constexpr float x = 3.54695e-23F;
+  constexpr float squares = 31 * (x * x);
+  auto got = math::extended<float>({}, 31 * x / 32, squares, 32);
+  CHECK(got.m2 >= 0);
+  CHECK(std::isnan(math::extended<float>({}, 0, NAN, 32).m2));
+}
+
 TEST_CASE("the merged moments of two sets are those of their union") {
   std::vector<double> a{1, 2, 4};
   std::vector<double> b{-3, 10, 0.5, 0.25, 7};
@@ -137,6 +148,21 @@ TEST_CASE("the element formulas are the documented ones") {
   CHECK(
       elements::input_gradient(dy, x, k.mean, k.mean_dy, k.projection, k.scale)
       == 2 * 0.5 * (dy - 8.0 / 4 - (x - 3) * 0.25 * 16 / 4));
+}
+
+TEST_CASE(
+    "an inverse deviation whose square float32 does not hold makes finite "
+    "constants") {
+  constexpr float inv_std = 3.3e19F;
+  auto k =
+      math::backward_constants_by_share<float>(0, inv_std, 1, 0, 1e-18F, 0.5F);
+  CHECK(k.projection == doctest::Approx(5.445e20F));
+  CHECK(math::backward_constants_by_share<float>(0, inv_std, 1, 0, 0, 0.5F)
+            .projection
+        == 0);
+  CHECK(std::isnan(
+      math::backward_constants_by_share<float>(0, INFINITY, 1, 0, 0, 0.5F)
+          .projection));
 }
 
 TEST_CASE("a difference comes before the scale: the mean's digits cancel") {
