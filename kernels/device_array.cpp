@@ -4,6 +4,7 @@
 #include "syncnorm/error.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <string>
 #include <utility>
 
@@ -134,9 +135,11 @@ struct device_array::block {
   dtype type = dtype::float32;
   void* data = nullptr;
   device_event ready;
+  /// A reader of which nobody knows when it ends may still need it.
+  std::atomic<bool> is_kept = false;
 
   ~block() {
-    if (data != nullptr)
+    if (data != nullptr && !is_kept)
       stream.runtime().release(stream.run(), data);
   }
 };
@@ -244,6 +247,7 @@ device_reading::~device_reading() {
   } catch (...) {
     // The device is lost, and its memory with it, or there is no memory for an
     // event; a destructor has nobody to tell.
+    array_.block_->is_kept = true;
   }
 }
 

@@ -128,6 +128,28 @@ TEST_CASE(
   CHECK(gpus.faults() == faults{});
 }
 
+TEST_CASE("an array is kept for a reader of which nobody knows when it ends") {
+  emulated_devices gpus{1};
+  // The last one works first.
+  auto b = device_stream::make(gpus, gpu0);
+  auto a = device_stream::make(gpus, gpu0);
+  pinned_memory host{a, 16};
+  std::optional<device_array> x = upload(a, {3, 4}, host);
+  device_array out{b, dtype::float64, 2};
+  a.record().synchronize();
+  gpus.hold();
+  {
+    auto reading = x->read_on(b);
+    std::array<const void*, 1> parts{reading.data()};
+    gpus.add_arrays(b.run(), parts, 2, dtype::float64, out.data());
+    gpus.refuse_events();
+  }
+  x.reset();
+  gpus.go();
+  gpus.drain();
+  CHECK(gpus.faults() == faults{});
+}
+
 TEST_CASE("the emulated devices find what has no order") {
   emulated_devices gpus{1};
   auto a = device_stream::make(gpus, gpu0);
