@@ -229,6 +229,8 @@ void batch_norm_slave::start(const job_ptr& at, forward_job& x) {
   if (on_device())
     for (auto& one : x.xs)
       x.backs.push_back(bring_here(one));
+  // Before a kernel reads them.
+  x.memory = hold(x);
   std::optional<batch_norm_message> message;
   if (alone)
     replica_->require_alone(views_of(x.xs));
@@ -274,10 +276,10 @@ void batch_norm_slave::finish(const job_ptr& at) {
   auto& x = std::get<forward_job>(*at);
   if (!on_device())
     return answer(x);
-  auto keep = x.memory;
+  // Each copy's memory is kept, also if the next one fails.
   for (std::size_t i = 0; i < x.ys.size(); ++i)
-    keep = send_back(x.ys[i], x.backs[i], std::move(keep));
-  when_done(std::move(keep), [this, at](const caf::error& reason) {
+    x.memory = send_back(x.ys[i], x.backs[i], x.memory);
+  when_done(x.memory, [this, at](const caf::error& reason) {
     auto& mine = std::get<forward_job>(*at);
     if (reason != caf::none)
       refuse(mine, reason);
@@ -339,14 +341,14 @@ void batch_norm_slave::start(const job_ptr& at, backward_job& x) {
 void batch_norm_slave::finish_backward(const job_ptr& at,
                                        const tensor_memory& dx) {
   auto& x = std::get<backward_job>(*at);
-  when_done(send_back(dx, x.back, x.memory),
-            [this, at, dx](const caf::error& reason) {
-              auto& mine = std::get<backward_job>(*at);
-              if (reason != caf::none)
-                refuse(mine, reason);
-              else
-                mine.promise.deliver(answer_of(dx, mine.back));
-            });
+  x.memory = send_back(dx, x.back, x.memory);
+  when_done(x.memory, [this, at, dx](const caf::error& reason) {
+    auto& mine = std::get<backward_job>(*at);
+    if (reason != caf::none)
+      refuse(mine, reason);
+    else
+      mine.promise.deliver(answer_of(dx, mine.back));
+  });
 }
 
 } // namespace syncnorm::detail

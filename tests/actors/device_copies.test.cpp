@@ -869,6 +869,60 @@ TEST_CASE_FIXTURE(gpu_fixture, "payloads on a device are equal if they are one "
   CHECK(bool(channel_payload{1, 2} != channel_payload{1, 3}));
 }
 
+TEST_CASE_FIXTURE(gpu_fixture, "where there is no memory for y, x is kept as "
+                               "long as the kernel that reads it runs") {
+  auto net = make_stages(2, options_on(0));
+  device_step now{all_options[0], {700, 700}, 1};
+  caf::scoped_actor self{system};
+  auto x = std::make_optional(place(0, now.xs[0]));
+  devices.hold();
+  devices.refuse_memory(now.xs[0].bytes.size());
+  auto pending =
+      detail::request(self, net[0]->slave(), forward_atom_v, x->share());
+  x.reset();
+  auto reason = await_forward(std::move(pending)).reason;
+  CHECK_MESSAGE(code_of(reason) == errc::device_failure, describe(reason));
+  CHECK(devices.calls("batch_moments") == 1);
+}
+
+TEST_CASE_FIXTURE(gpu_fixture,
+                  "where there is no memory for a copy to the host, "
+                  "that of the copy before is kept until it is "
+                  "done") {
+  auto net = make_stages(1, options_on(0));
+  device_step now{all_options[0], {700, 900}, 1};
+  auto on_host = [](const tensor& x) {
+    auto content = std::make_shared<tensor>(x);
+    return shared_tensor{content->view(), content};
+  };
+  caf::scoped_actor self{system};
+  devices.hold();
+  // The first is for the way to the device.
+  devices.refuse_memory(now.xs[1].bytes.size(), true, 1);
+  auto reason = caf::error{};
+  detail::request(self, net[0]->slave(), forward_atom_v,
+                  shared_tensors{{on_host(now.xs[0]), on_host(now.xs[1])}})
+      .receive([](const shared_tensors&, std::uint64_t) {},
+               [&](caf::error& x) { reason = std::move(x); });
+  CHECK_MESSAGE(code_of(reason) == errc::device_failure, describe(reason));
+}
+
+TEST_CASE_FIXTURE(gpu_fixture,
+                  "where there is no memory for an event, a request "
+                  "is refused, and the program goes on") {
+  auto net = make_stages(1, options_on(0));
+  device_step now{all_options[0], {2}, 1};
+  caf::scoped_actor self{system};
+  auto x = place(0, now.xs[0]);
+  devices.refuse_events();
+  for (int i = 0; i < 2; ++i) {
+    auto reason = await_forward(detail::request(self, net[0]->slave(),
+                                                forward_atom_v, x.share()))
+                      .reason;
+    CHECK(reason);
+  }
+}
+
 TEST_CASE("nothing above was out of order") {
   devices_under_test().drain();
   CHECK(devices_under_test().faults() == std::vector<std::string>{});

@@ -68,6 +68,13 @@ public:
     events_refused_ = true;
   }
 
+  /// From here on there is none for a piece of memory of that size on a device,
+  /// or, for `pinned`, of the host for one; the first `granted` are there.
+  void refuse_memory(std::size_t bytes, bool pinned = false, int granted = 0) {
+    std::unique_lock lock{mutex_};
+    memory_refused_ = {bytes, pinned, granted};
+  }
+
   /// From here on that kernel, or "copy", cannot be launched.
   void refuse_launch(const std::string& kernel) {
     std::unique_lock lock{mutex_};
@@ -172,6 +179,7 @@ public:
 
   void* allocate(const execution& at, std::size_t bytes) override {
     std::unique_lock lock{mutex_};
+    refuse_if_full(bytes, false);
     return add_block(at.where, bytes);
   }
 
@@ -186,6 +194,7 @@ public:
 
   void* allocate_pinned(const device& where, std::size_t bytes) override {
     std::unique_lock lock{mutex_};
+    refuse_if_full(bytes, true);
     auto* memory = add_block({}, bytes);
     blocks_.at(memory).pinned_for = where;
     return memory;
@@ -388,6 +397,12 @@ private:
     return start;
   }
 
+  void refuse_if_full(std::size_t bytes, bool pinned) {
+    auto& [refused, of_host, granted] = memory_refused_;
+    if (bytes == refused && pinned == of_host && --granted < 0)
+      throw error{errc::device_failure, "emulated: out of memory"};
+  }
+
   void bury(block& x) {
     x.alive = false;
     --alive_;
@@ -495,6 +510,11 @@ private:
   std::condition_variable changed_;
   bool held_ = false;
   bool events_refused_ = false;
+  struct {
+    std::size_t bytes = 0;
+    bool pinned = false;
+    int granted = 0;
+  } memory_refused_;
   bool ended_ = false;
   std::set<int> broken_;
   std::uint64_t last_stream_ = 0;
