@@ -90,13 +90,13 @@ jobs_are_of_this_machine() (
 
 lint_names_what_it_cannot_find() {
   command -v python3 >/dev/null || exit 77
-  clone "a clone"
-  cd "a clone"
+  clone "torch/a clone"
+  cd "torch/a clone"
   mkdir -p build/cpu
   local here=$PWD
   cat >build/cpu/compile_commands.json <<JSON
-[{"file": "$here/actors/spin.cpp", "command": "c++"},
- {"file": "$here/kernels/sums.cpp", "command": "c++"},
+[{"file": "$here/actors/spin.cpp", "command": "c++ -I$here"},
+ {"file": "$here/kernels/sums.cpp", "command": "c++ -I$here"},
  {"file": "$here/actors/nn/copy.cpp", "command": "c++ -I/usr/include/torch/x"}]
 JSON
   stand_in cmake
@@ -109,6 +109,8 @@ JSON
   same "$(linted | grep -c "$here/actors/spin.cpp$")" 1
   refused "actors/none.cpp" scripts/lint.sh actors/none.cpp actors/spin.cpp
   refused "actors/nn/copy.cpp" scripts/lint.sh actors/nn/copy.cpp
+  echo '[]' >build/cpu/compile_commands.json
+  refused "no file to lint" scripts/lint.sh
 }
 
 package_forgets_earlier_options() {
