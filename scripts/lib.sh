@@ -48,14 +48,19 @@ take_turns() {
   }
 }
 
-# build PRESET [TARGET...]: configures and builds a preset of CMakePresets.json.
+# build PRESET [-OPTION...] [TARGET...]: configures a preset of CMakePresets.json,
+# with the options, and builds it.
 build() {
-  local preset=$1
+  local preset=$1 options=()
   shift
+  while [[ ${1:-} == -* ]]; do
+    options+=("$1")
+    shift
+  done
   (
     cd "$root"
     take_turns
-    cmake --preset "$preset" >/dev/null
+    cmake --preset "$preset" ${options[@]+"${options[@]}"} >/dev/null
     cmake --build --preset "$preset" -j "$(jobs_for_memory)" \
       ${1:+--target "$@"} -- --quiet
   )

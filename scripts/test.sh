@@ -68,13 +68,14 @@ fuzz() {
 }
 
 compile_cuda() {
-  if ! command -v nvcc >/dev/null; then
-    say "no nvcc: the CUDA code is not compiled"
+  local nvcc
+  nvcc=$(find_nvcc) || {
+    say "no nvcc of CUDA 12.1 or later: the CUDA code is not compiled"
     return
-  fi
-  say "compiling all CUDA code"
-  build cuda-compile tests-gpu test_kernels_errors test_kernels_cuda_runtime \
-    test_kernels_cuda_faults
+  }
+  say "compiling all CUDA code with $nvcc"
+  build cuda-compile -DCMAKE_CUDA_COMPILER="$nvcc" tests-gpu \
+    test_kernels_errors test_kernels_cuda_runtime test_kernels_cuda_faults
   (cd "$root" && ctest --preset cuda-compile -R "$cuda_tests")
 }
 

@@ -164,6 +164,28 @@ minutes_of_tests_are_checked() {
   done
 }
 
+# nvcc_of VERSION FOLDER: an nvcc that says it is of that version.
+nvcc_of() {
+  mkdir -p "$2"
+  printf '#!/bin/sh\necho "Cuda compilation tools, release %s, V%s.1"\n' \
+    "$1" "$1" >"$2/nvcc"
+  chmod +x "$2/nvcc"
+}
+
+cuda_code_is_compiled_by_a_recent_nvcc() {
+  clone clone
+  sed -i '/^"$root.scripts.setup.sh"$/,$d' clone/scripts/test.sh
+  echo compile_cuda >>clone/scripts/test.sh
+  stand_in cmake
+  stand_in ctest
+  nvcc_of 11.8 bin
+  nvcc_of 12.4 later
+  CUDACXX=$work/later/nvcc clone/scripts/test.sh
+  same "$(grep -c -- "--preset cuda-compile -DCMAKE_CUDA_COMPILER=$work/later/nvcc$" \
+    cmake.log)" 1
+  same "$(grep -c -- '--target tests-gpu ' cmake.log)" 1
+}
+
 scripts_are_found_through_a_link() {
   local script
   for script in bench test gpu-check; do
