@@ -254,8 +254,9 @@ unlimited=86400
 configure() {
   local peer=$1
   shift
+  # shellcheck disable=SC2046
   "${start[@]}" limited "$(seconds_for "$unlimited")" \
-    "$cmake" -S . -B "$build" -G Ninja \
+    "$cmake" $(fresh_for_nvcc "$build" "$nvcc") -S . -B "$build" -G Ninja \
     -DCMAKE_MAKE_PROGRAM="$ninja" \
     -DCMAKE_BUILD_TYPE=Release \
     -DCMAKE_CUDA_COMPILER="$nvcc" \

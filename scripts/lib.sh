@@ -87,6 +87,15 @@ find_nvcc() {
   return 1
 }
 
+# Prints --fresh if the build folder FOLDER is of another nvcc than NVCC: CMake
+# would then forget every other option, also those that it is given.
+fresh_for_nvcc() {
+  local earlier
+  earlier=$(sed -n 's/^CMAKE_CUDA_COMPILER:[^=]*=//p' "$1/CMakeCache.txt" \
+    2>/dev/null || true)
+  [[ -z $earlier || $earlier == "$2" ]] || echo --fresh
+}
+
 # Prints the folder of include/ and lib/ of a libtorch with CUDA: $TORCH_ROOT, or
 # that of the PyTorch of $PYTHON (default: python3).
 find_cuda_torch() {

@@ -74,8 +74,10 @@ compile_cuda() {
     return
   }
   say "compiling all CUDA code with $nvcc"
-  build cuda-compile -DCMAKE_CUDA_COMPILER="$nvcc" tests-gpu \
-    test_kernels_errors test_kernels_cuda_runtime test_kernels_cuda_faults
+  # shellcheck disable=SC2046
+  build cuda-compile $(fresh_for_nvcc "$root/build/cuda-compile" "$nvcc") \
+    -DCMAKE_CUDA_COMPILER="$nvcc" tests-gpu test_kernels_errors \
+    test_kernels_cuda_runtime test_kernels_cuda_faults
   (cd "$root" && ctest --preset cuda-compile -R "$cuda_tests")
 }
 

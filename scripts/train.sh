@@ -54,8 +54,9 @@ build_with_cuda() (
   take_turns
   architectures=()
   if has_gpu; then architectures=(-DCMAKE_CUDA_ARCHITECTURES=native); fi
-  cmake -S "$root" -B "$folder" -G Ninja -DCMAKE_BUILD_TYPE=Release \
-    -DSYNCNORM_ENABLE_TESTS=OFF \
+  # shellcheck disable=SC2046
+  cmake $(fresh_for_nvcc "$folder" "$nvcc") -S "$root" -B "$folder" -G Ninja \
+    -DCMAKE_BUILD_TYPE=Release -DSYNCNORM_ENABLE_TESTS=OFF \
     -DCMAKE_CUDA_COMPILER="$nvcc" -DSYNCNORM_ENABLE_CUDA=ON \
     -DSYNCNORM_TORCH_ROOT="$torch" \
     ${architectures[@]+"${architectures[@]}"} >/dev/null

@@ -186,6 +186,23 @@ cuda_code_is_compiled_by_a_recent_nvcc() {
   same "$(grep -c -- '--target tests-gpu ' cmake.log)" 1
 }
 
+# CMake forgets all options where its cache names another nvcc.
+another_nvcc_begins_afresh() {
+  clone clone
+  stand_in cmake
+  nvcc_of 12.4 earlier
+  nvcc_of 13.0 later
+  mkdir -p clone/build/train-cuda
+  echo "CMAKE_CUDA_COMPILER:FILEPATH=$work/earlier/nvcc" \
+    >clone/build/train-cuda/CMakeCache.txt
+  export TORCH_ROOT=$work/torch
+  # There is no program, for the stand-in builds none.
+  CUDACXX=$work/earlier/nvcc refused syncnorm-train clone/scripts/train.sh
+  refused "" grep -- --fresh cmake.log
+  CUDACXX=$work/later/nvcc refused syncnorm-train clone/scripts/train.sh
+  same "$(grep -c -- "--fresh .*-DCMAKE_CUDA_COMPILER=$work/later/nvcc" cmake.log)" 1
+}
+
 scripts_are_found_through_a_link() {
   local script
   for script in bench test gpu-check; do
