@@ -84,9 +84,11 @@ mkdir -p "$build"
 build=$(cd "$build" && pwd)
 cd "$root"
 for log in build configure ctest-gpu ctest bench memcheck racecheck component; do
-  rm -f "$build/$log.log"
+  rm -f "$build/$log.log" ${results:+"$results/$log.log"}
 done
-rm -f "$build/cuda_kernels.json" "$build/result.txt"
+for file in cuda_kernels.json result.txt; do
+  rm -f "$build/$file" ${results:+"$results/$file"}
+done
 
 # -- time and results ---------------------------------------------------------
 

@@ -203,6 +203,20 @@ another_nvcc_begins_afresh() {
   same "$(grep -c -- "--fresh .*-DCMAKE_CUDA_COMPILER=$work/later/nvcc" cmake.log)" 1
 }
 
+gpu_check_leaves_no_results_of_an_earlier_run() {
+  clone clone
+  stand_in cmake 'echo cmake version 3.25.1; [[ $1 == --version ]]'
+  stand_in ninja
+  nvcc_of 12.4 bin
+  mkdir -p b r
+  touch r/result.txt r/bench.log r/cuda_kernels.json r/of_mine.txt
+  echo "CMAKE_CUDA_COMPILER:STRING=/another/nvcc" >b/CMakeCache.txt
+  CUDACXX=$work/bin/nvcc refused "CMake failed" clone/scripts/gpu-check.sh \
+    --no-gpu --build b --results r
+  same "$(echo $(ls r))" "configure.log of_mine.txt"
+  same "$(grep -c -- "--fresh .*-DCMAKE_CUDA_COMPILER=$work/bin/nvcc " cmake.log)" 1
+}
+
 scripts_are_found_through_a_link() {
   local script
   for script in bench test gpu-check; do
