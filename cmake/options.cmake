@@ -24,10 +24,6 @@ set(syncnorm_cuda_found OFF)
 if(CMAKE_CUDA_COMPILER)
   set(syncnorm_cuda_found ON)
 endif()
-set(syncnorm_torch_found OFF)
-if(TORCH_FOUND OR Torch_FOUND)
-  set(syncnorm_torch_found ON)
-endif()
 set(syncnorm_caf_found OFF)
 if(CAF_FOUND)
   set(syncnorm_caf_found ON)
@@ -35,9 +31,13 @@ endif()
 
 option(SYNCNORM_ENABLE_ACTORS "Build syncnorm::actors (needs CAF)"
        ${syncnorm_caf_found})
+set(syncnorm_torch_found OFF)
+if(SYNCNORM_ENABLE_ACTORS AND (TORCH_FOUND OR Torch_FOUND))
+  set(syncnorm_torch_found ON)
+endif()
 option(SYNCNORM_ENABLE_CUDA "Build the CUDA kernels (needs the CUDA toolkit)"
        ${syncnorm_cuda_found})
-option(SYNCNORM_ENABLE_TORCH "Build syncnorm::torch (needs libtorch)"
+option(SYNCNORM_ENABLE_TORCH "Build syncnorm::torch (needs libtorch and CAF)"
        ${syncnorm_torch_found})
 option(SYNCNORM_ENABLE_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
 option(SYNCNORM_ENABLE_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})
@@ -48,6 +48,14 @@ option(SYNCNORM_WARNINGS_AS_ERRORS "Treat our own warnings as errors" OFF)
 set(SYNCNORM_SANITIZE
     ""
     CACHE STRING "Value of -fsanitize= for everything built here, or empty")
+
+if(SYNCNORM_ENABLE_TORCH AND NOT SYNCNORM_ENABLE_ACTORS)
+  message(
+    FATAL_ERROR
+      "SYNCNORM_ENABLE_TORCH is ON and SYNCNORM_ENABLE_ACTORS, which "
+      "syncnorm::torch needs, is not: CAF was not found, or it is set to OFF "
+      "(-DSYNCNORM_ENABLE_TORCH=OFF leaves syncnorm::torch out)")
+endif()
 
 if(PROJECT_IS_TOP_LEVEL
    AND NOT CMAKE_BUILD_TYPE
