@@ -9,7 +9,12 @@
 
 include(FindPackageHandleStandardArgs)
 find_package(CAF CONFIG QUIET)
+# An earlier call may have made the target below.
+set(caf_imported FALSE)
 if(TARGET CAF::core)
+  get_target_property(caf_imported CAF::core SYNCNORM_IMPORTED)
+endif()
+if(TARGET CAF::core AND NOT caf_imported)
   # CAF 1.x links OpenSSL::SSL and OpenSSL::Crypto but does not look for them.
   if(TARGET CAF::openssl OR TARGET CAF::net)
     find_package(OpenSSL QUIET)
@@ -79,7 +84,8 @@ function(syncnorm_import_caf component)
   add_library(CAF::${component} UNKNOWN IMPORTED)
   set_target_properties(
     CAF::${component}
-    PROPERTIES IMPORTED_LOCATION "${CAF_${component}_LIBRARY}"
+    PROPERTIES SYNCNORM_IMPORTED TRUE
+               IMPORTED_LOCATION "${CAF_${component}_LIBRARY}"
                INTERFACE_INCLUDE_DIRECTORIES "${CAF_INCLUDE_DIR}"
                INTERFACE_LINK_LIBRARIES "${ARGN}")
 endfunction()
