@@ -43,6 +43,7 @@ END
 
 say "linting (clang-tidy 14)"
 cd "$root"
+take_turns
 cmake --preset cpu >/dev/null
 compiled "$@" |
   xargs -r -d '\n' -P "$(jobs_for_memory)" -n 1 clang-tidy-14 --quiet -p build/cpu \

@@ -10,6 +10,7 @@ set -euo pipefail
 
 say "building the packages"
 cd "$root"
+take_turns
 cmake --fresh -S . -B build/package -G Ninja -DCMAKE_BUILD_TYPE=Release \
   -DCMAKE_INSTALL_PREFIX=/usr -DSYNCNORM_ENABLE_CUDA=OFF \
   -DSYNCNORM_ENABLE_TESTS=OFF -DSYNCNORM_ENABLE_EXAMPLES=OFF "$@" >/dev/null

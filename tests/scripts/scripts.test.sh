@@ -113,6 +113,18 @@ JSON
   refused "no file to lint" scripts/lint.sh
 }
 
+scripts_take_turns() {
+  command -v python3 >/dev/null || exit 77
+  clone clone
+  # By itself it would get the lock.
+  stand_in cmake "! flock --nonblock $work/clone/build/.lock true"
+  stand_in cpack
+  mkdir -p clone/build/package clone/build/cpu
+  clone/scripts/package.sh
+  echo '[]' >clone/build/cpu/compile_commands.json
+  refused "no file to lint" clone/scripts/lint.sh
+}
+
 package_forgets_earlier_options() {
   clone clone
   stand_in cmake
