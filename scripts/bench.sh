@@ -25,7 +25,7 @@ for name in "${names[@]}"; do
     exit 2
     ;;
   esac
-  [[ " ${all[*]} " == *" $name "* ]] || {
+  [[ $name != *' '* && " ${all[*]} " == *" $name "* ]] || {
     echo "bench: unknown benchmark '$name'; there are: ${all[*]}" >&2
     exit 2
   }

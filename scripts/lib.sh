@@ -3,6 +3,8 @@
 # than 1 GB to compile.
 # shellcheck shell=bash
 
+# Where cd would look for folders.
+unset CDPATH
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 # Prints how many cores this process may use; nproc alone obeys OpenMP's

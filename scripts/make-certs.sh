@@ -30,7 +30,13 @@ for argument in "$@"; do
     echo "make-certs: unknown argument '$argument'" >&2
     exit 2
     ;;
-  *) dir=$argument ;;
+  *)
+    [[ -z $dir ]] || {
+      echo "make-certs: expected one folder, found '$dir' and '$argument'" >&2
+      exit 2
+    }
+    dir=$argument
+    ;;
   esac
 done
 [[ -n $dir ]] || {
@@ -44,8 +50,9 @@ done
 names=(ca server client node)
 [[ $bad == no ]] || names+=(expired foreign-ca foreign)
 umask 077
-mkdir -p "$dir"
-cd "$dir"
+unset CDPATH # where cd would look for it
+mkdir -p -- "$dir"
+cd -- "$dir"
 for file in "${names[@]/%/.pem}" "${names[@]/%/.key}"; do
   [[ ! -e $file && ! -L $file ]] || {
     echo "make-certs: $dir/$file: there are certificates already" >&2

@@ -58,6 +58,7 @@ fi
 command -v apt-get > /dev/null || fail "apt-get is not here"
 
 mkdir -p "$directory"
+unset CDPATH # where cd would look for it
 directory=$(cd "$directory" && pwd)
 
 mapfile -t closure < <(

@@ -27,10 +27,11 @@ packages=(
   python3-torch
 )
 
-if [[ ${1:-} == --list ]]; then
+if [[ $# -eq 1 && $1 == --list ]]; then
   printf '%s\n' "${packages[@]}"
   exit 0
 elif [[ $# -gt 0 ]]; then
+  [[ $1 != --list ]] || shift
   echo "setup: unknown argument '$1'; it takes --list or nothing" >&2
   exit 2
 fi

@@ -27,6 +27,10 @@ case ${1:-} in
   exit 2
   ;;
 esac
+(($# < 2)) || {
+  echo "test: unknown argument '$2'; it takes --quick, --help or nothing" >&2
+  exit 2
+}
 
 minutes_for_all=${SYNCNORM_TEST_MINUTES:-40}
 [[ $minutes_for_all =~ ^[0-9]{1,9}$ ]] || {

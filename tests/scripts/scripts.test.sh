@@ -74,6 +74,22 @@ unfinished_certificates_leave_nothing() {
   same "$(ls -A certs)" ""
 }
 
+certificates_are_made_here() {
+  stand_in openssl ': >"${@: -1}"'
+  refused "found 'a' and 'b'" "$root/scripts/make-certs.sh" a b
+  [[ ! -e a && ! -e b ]]
+  mkdir -p there/certs
+  CDPATH=$work/there "$root/scripts/make-certs.sh" certs
+  same "$(ls -A there/certs)" ""
+  [[ -e certs/ca.pem ]]
+}
+
+further_arguments_are_refused() {
+  clone clone
+  refused "unknown argument '--nonsense'" clone/scripts/test.sh --quick --nonsense
+  refused "unknown argument 'x'" "$root/scripts/setup.sh" --list x
+}
+
 jobs_are_of_this_machine() (
   . "$root/scripts/lib.sh"
   unset OMP_NUM_THREADS OMP_THREAD_LIMIT
@@ -145,6 +161,7 @@ bench_checks_names_before_it_builds() {
   clone clone
   stand_in cmake
   refused "unknown benchmark 'kernel'" clone/scripts/bench.sh layer kernel
+  refused "unknown benchmark 'kernels layer'" clone/scripts/bench.sh "kernels layer"
   refused "unknown option '--filter=x'" clone/scripts/bench.sh kernels --filter=x
   [[ ! -e cmake.log ]]
   # There is no program, for the stand-in builds none.
@@ -156,9 +173,9 @@ bench_checks_names_before_it_builds() {
 
 gpu_check_builds_where_one_stands() {
   clone clone
-  mkdir empty
-  refused "no .deb file" clone/scripts/gpu-check.sh --no-gpu --build here/below \
-    --deps empty
+  mkdir -p empty there/empty
+  CDPATH=$work/there refused "no .deb file in $work/empty" \
+    clone/scripts/gpu-check.sh --no-gpu --build here/below --deps empty
   [[ -d here/below && ! -e clone/here ]]
 }
 
