@@ -12,7 +12,9 @@ set(forbidden
     "std::barrier"
     "<latch>"
     "<barrier>"
-    "<semaphore>"
+    "<semaphore(\\.h)?>"
+    "<threads\\.h>"
+    "(^|[^a-z_])(sem|mtx|cnd|thrd)_[a-z]+[(]"
     "lock_guard"
     "unique_lock"
     "scoped_lock"
@@ -22,7 +24,7 @@ set(forbidden
     "sleep_until"
     "pthread_"
     "spinlock"
-    "[^a-z_](usleep|nanosleep|sleep)[(]"
+    "(^|[^a-z_])(usleep|(clock_)?nanosleep|sleep)[(]"
     "cuda(Stream|Device|Event)Synchronize")
 
 file(
