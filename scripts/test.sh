@@ -80,8 +80,8 @@ compile_cuda() {
   say "compiling all CUDA code with $nvcc"
   # shellcheck disable=SC2046
   build cuda-compile $(fresh_for_nvcc "$root/build/cuda-compile" "$nvcc") \
-    -DCMAKE_CUDA_COMPILER="$nvcc" tests-gpu test_kernels_errors \
-    test_kernels_cuda_runtime test_kernels_cuda_faults
+    -DCMAKE_CUDA_COMPILER="$nvcc" tests-gpu bench_cuda_kernels \
+    test_kernels_errors test_kernels_cuda_runtime test_kernels_cuda_faults
   (cd "$root" && ctest --preset cuda-compile -R "$cuda_tests")
 }
 
