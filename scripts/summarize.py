@@ -46,8 +46,9 @@ def main():
         json.dump(rows, file, indent=2)
         file.write("\n")
     print_table(rows)
-    missed = sum(not row["met"] for row in rows)
-    print(f"\n{len(rows)} figures, {len(rows) - missed} goals met, "
+    goals = [row for row in rows if row["goal"] != "reported"]
+    missed = sum(not row["met"] for row in goals)
+    print(f"\n{len(rows)} figures, {len(goals) - missed} goals met, "
           f"{missed} missed; written to {out}")
 
 
