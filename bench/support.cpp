@@ -52,12 +52,17 @@ bool take(std::string_view argument, std::string_view prefix,
   return true;
 }
 
+/// More than anybody waits for, and few enough for a benchmark to multiply.
+constexpr int max_rounds = 1'000'000;
+
 int count_of(const std::string& number) {
   int result = 0;
   const auto* end = number.data() + number.size();
   auto [stop, problem] = std::from_chars(number.data(), end, result);
-  if (problem != std::errc{} || stop != end || result < 1)
-    throw std::invalid_argument{"--rounds: expected 1 or more, found \""
+  if (problem != std::errc{} || stop != end || result < 1
+      || result > max_rounds)
+    throw std::invalid_argument{"--rounds: expected 1 to "
+                                + std::to_string(max_rounds) + ", found \""
                                 + number + '"'};
   return result;
 }

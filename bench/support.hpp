@@ -78,7 +78,8 @@ struct row {
 
 /// What the command line of every benchmark takes:
 /// `--summary=FILE --benchmark_out=FILE --filter=TEXT --rounds=N`. TEXT is the
-/// name of a part, or a piece of what is timed; see each benchmark.
+/// name of a part, or a piece of what is timed; see each benchmark. N is 1 to a
+/// million.
 struct options {
   std::string summary;
   std::string benchmark_out;
