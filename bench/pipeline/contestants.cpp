@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <barrier>
+#include <iterator>
 #include <random>
 #include <stdexcept>
 #include <thread>
@@ -20,6 +21,11 @@
 namespace syncnorm::bench {
 
 namespace {
+
+void append(std::vector<float>& to, const const_tensor_view& x) {
+  const auto* first = static_cast<const float*>(x.data());
+  to.insert(to.end(), first, first + x.size());
+}
 
 // -- without actors -----------------------------------------------------------
 
@@ -81,19 +87,23 @@ public:
       ys_.emplace_back(xs[0].view().layout());
   }
 
-  std::vector<float> run(std::int64_t count) override {
+  void run(std::int64_t count) override {
     kernels_.forget();
-    std::size_t k = 0;
-    for (; k < static_cast<std::size_t>(count); ++k)
+    count_ = static_cast<std::size_t>(count);
+    for (std::size_t k = 0; k < count_; ++k)
       kernels_.run(xs_[k % xs_.size()].view(), ys_[k % ys_.size()].view());
-    auto last = ys_[(k - 1) % ys_.size()].view();
-    const auto* first = static_cast<const float*>(last.data());
-    return {first, first + last.size()};
+  }
+
+  [[nodiscard]] std::vector<float> last() const override {
+    std::vector<float> y;
+    append(y, ys_[(count_ - 1) % ys_.size()].view());
+    return y;
   }
 
 private:
   const batches& xs_;
   std::vector<tensor_memory> ys_;
+  std::size_t count_ = 0;
   standardizer kernels_;
 };
 
@@ -116,11 +126,17 @@ public:
       });
   }
 
-  std::vector<float> run(std::int64_t count) override {
+  void run(std::int64_t count) override {
     std::vector<std::jthread> threads;
     for (auto& x : loops_)
-      threads.emplace_back([&x, count] { (void) x->loop.run(count); });
-    return {};
+      threads.emplace_back([&x, count] { x->loop.run(count); });
+  }
+
+  [[nodiscard]] std::vector<float> last() const override {
+    std::vector<float> y;
+    for (const auto& x : loops_)
+      std::ranges::copy(x->loop.last(), std::back_inserter(y));
+    return y;
   }
 
 private:
@@ -226,11 +242,7 @@ private:
 
   [[nodiscard]] shared_tensor part(std::int64_t number, std::size_t r) const {
     const auto& x = xs_[static_cast<std::size_t>(number) % xs_.size()];
-    auto samples = x.view().shape().samples;
-    auto parts = static_cast<std::int64_t>(workers_.size());
-    auto mine = static_cast<std::int64_t>(r);
-    auto first = samples * mine / parts;
-    return x.samples(first, samples * (mine + 1) / parts - first);
+    return part_of(x, r, workers_.size());
   }
 
   void ask_one(std::int64_t number, std::size_t r) {
@@ -290,18 +302,19 @@ public:
     caf::anon_send_exit(feeder_, caf::exit_reason::user_shutdown);
   }
 
-  std::vector<float> run(std::int64_t count) override {
+  void run(std::int64_t count) override {
     auto done = std::make_shared<future_result<bool>>();
     detail::anon_send(feeder_, run_atom_v, count,
                       detail::make_reply_slot(done));
     auto result = done->get();
     if (!result)
       throw std::runtime_error{describe(result.error())};
+  }
+
+  [[nodiscard]] std::vector<float> last() const override {
     std::vector<float> y;
-    for (const auto& part : last_) {
-      const auto* first = static_cast<const float*>(part.view().data());
-      y.insert(y.end(), first, first + part.view().size());
-    }
+    for (const auto& part : last_)
+      append(y, part.view());
     return y;
   }
 
@@ -329,8 +342,12 @@ public:
     fed_ = std::make_unique<fed_actors>(system, xs, std::move(workers), how);
   }
 
-  std::vector<float> run(std::int64_t count) override {
-    return fed_->run(count);
+  void run(std::int64_t count) override {
+    fed_->run(count);
+  }
+
+  [[nodiscard]] std::vector<float> last() const override {
+    return fed_->last();
   }
 
 private:
@@ -353,6 +370,15 @@ batches make_batches(std::int64_t records, std::int64_t width) {
     result.push_back(memory.share());
   }
   return result;
+}
+
+shared_tensor part_of(const shared_tensor& batch, std::size_t r,
+                      std::size_t count) {
+  auto samples = batch.view().shape().samples;
+  auto parts = static_cast<std::int64_t>(count);
+  auto mine = static_cast<std::int64_t>(r);
+  auto first = samples * mine / parts;
+  return batch.samples(first, samples * (mine + 1) / parts - first);
 }
 
 std::unique_ptr<contestant> make_loop(const batches& xs) {

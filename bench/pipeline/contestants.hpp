@@ -59,9 +59,15 @@ public:
   contestant& operator=(const contestant&) = delete;
   virtual ~contestant() = default;
 
-  /// Returns what the last one became, part after part.
-  virtual std::vector<float> run(std::int64_t count) = 0;
+  virtual void run(std::int64_t count) = 0;
+
+  /// What the last batch of the last run became, part after part.
+  [[nodiscard]] virtual std::vector<float> last() const = 0;
 };
+
+/// The samples of a batch that go to number `r` of `count` actors.
+[[nodiscard]] shared_tensor part_of(const shared_tensor& batch, std::size_t r,
+                                    std::size_t count);
 
 /// Online standardization in a plain loop, without actors and messages.
 [[nodiscard]] std::unique_ptr<contestant> make_loop(const batches& xs);

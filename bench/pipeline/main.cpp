@@ -1,8 +1,10 @@
 // What a pipeline of slave actors costs: records through R slaves against a
 // plain loop that calls the same kernels in one thread, and the actor path
 // alone, with next to nothing to calculate, against plain CAF actors that only
-// answer. All contestants in one process, in turn; before they are timed, what
-// they make is compared.
+// answer. All contestants in one process, in turn. Before they are timed, what
+// they make of the last of some batches is compared: what slaves make together
+// with what the loop makes of all records, what others make with what it makes
+// of their own part, and what plain actors answer with what they got.
 //
 // "A core": R slaves have R of CAF's workers, so R cores, for everything: their
 // own work, the master's, and that of the actor that sends batches and takes
@@ -30,10 +32,13 @@
 
 #include <fmt/format.h>
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <iterator>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -81,15 +86,33 @@ struct systems {
 
 constexpr std::array<std::size_t, 3> slave_counts{1, 2, 4};
 
-/// The statistics of all so far, by another way than the loop's.
-void check(const std::vector<float>& got, const std::vector<float>& want,
+/// What a plain loop makes of each of so many parts of `xs`, one part after the
+/// other.
+std::vector<float> loop_results(const batches& xs, std::size_t parts) {
+  std::vector<float> result;
+  for (std::size_t r = 0; r < parts; ++r) {
+    batches own;
+    for (const auto& x : xs)
+      own.push_back(part_of(x, r, parts));
+    auto loop = make_loop(own);
+    loop->run(different_batches);
+    std::ranges::copy(loop->last(), std::back_inserter(result));
+  }
+  return result;
+}
+
+/// Slaves have the statistics by another way than the loop: they may be off by
+/// a little.
+void check(contestant& x, const std::vector<float>& want,
            const std::string& who) {
+  x.run(different_batches);
+  auto got = x.last();
   auto good = got.size() == want.size();
   for (std::size_t i = 0; good && i < got.size(); ++i)
     good = std::abs(got[i] - want[i]) <= 1e-5F * (1 + std::abs(want[i]));
   if (!good)
     throw std::runtime_error{"bench/pipeline: " + who
-                             + " makes something else than the plain loop"};
+                             + " makes something else than it should"};
 }
 
 /// A number of slaves, and what they run on.
@@ -117,7 +140,8 @@ struct entry {
 void add_pipelines(std::vector<entry>& to, const batches& xs, const crew& by,
                    std::int64_t kibibytes, const std::string& label) {
   auto records = xs[0].view().shape().samples;
-  auto want = make_loop(xs)->run(different_batches);
+  auto want = loop_results(xs, 1);
+  auto want_of_parts = loop_results(xs, by.slaves);
   auto parts = static_cast<std::int64_t>(by.slaves);
   for (const auto& how :
        {manner::one_by_one(),
@@ -126,9 +150,10 @@ void add_pipelines(std::vector<entry>& to, const batches& xs, const crew& by,
     auto name = fmt::format("R={}, {}, {}", by.slaves, label, how.name);
     to.push_back({"pipeline " + name, by.slaves, records,
                   make_slaves(system, xs, by.slaves, how), true});
-    check(to.back().who->run(different_batches), want, name);
+    check(*to.back().who, want, to.back().name);
     to.push_back({"without rounds " + name, by.slaves, records,
                   make_kernel_actors(system, xs, by.slaves, how)});
+    check(*to.back().who, want_of_parts, to.back().name);
   }
 }
 
@@ -145,14 +170,21 @@ std::vector<entry> make_entries(const crews& all,
   for (std::size_t i = 1; i < all.size(); ++i)
     add_pipelines(result, inputs[0], all[i], kibibytes,
                   fmt::format("{} KiB for all", kibibytes));
-  for (const auto& x : all)
+  auto want_of_one = loop_results(inputs[0], 1);
+  for (const auto& x : all) {
+    std::vector<float> want;
+    for (std::size_t r = 0; r < x.slaves; ++r)
+      std::ranges::copy(want_of_one, std::back_inserter(want));
     for (auto kept : {std::size_t{1},
-                      manner::grouped(kibibytes * 1024, x.slaves).results()})
+                      manner::grouped(kibibytes * 1024, x.slaves).results()}) {
       result.push_back(
           {fmt::format("{} loops in threads, {} KiB each, {} results kept",
                        x.slaves, kibibytes, kept),
            x.slaves, records * static_cast<std::int64_t>(x.slaves),
            make_loops(x.slaves, records, features, kept)});
+      check(*result.back().who, want, result.back().name);
+    }
+  }
   return result;
 }
 
@@ -179,17 +211,21 @@ void compare_throughput(const crews& all, const options& given, report& out,
     inputs.push_back(
         make_batches(records * static_cast<std::int64_t>(x.slaves), features));
   auto loop = make_loop(inputs[0]);
+  // What is freed while they are compared is overwritten: nobody finds the
+  // result of somebody else in memory that it gets.
+  mallopt(M_PERTURB, 1);
   auto others = make_entries(all, inputs, kibibytes);
+  mallopt(M_PERTURB, 0);
   std::vector<candidate> candidates{
       {fmt::format("pipeline/{} KiB/plain loop", kibibytes),
-       [&] { (void) loop->run(count); }, [&] { (void) loop->run(count / 8); }}};
+       [&] { loop->run(count); }, [&] { loop->run(count / 8); }}};
   // Of as many records for each core.
   auto batches_for = [&](const entry& x) {
     return count * records * static_cast<std::int64_t>(x.cores) / x.records;
   };
   for (auto& x : others)
-    candidates.push_back({x.name, [&] { (void) x.who->run(batches_for(x)); },
-                          [&] { (void) x.who->run(batches_for(x) / 8); }});
+    candidates.push_back({x.name, [&] { x.who->run(batches_for(x)); },
+                          [&] { x.who->run(batches_for(x) / 8); }});
   auto times = time_in_turn(candidates, given.rounds, until_idle);
   auto bytes = count * kibibytes * 1024;
   auto rate = [&](const timing& t) {
@@ -211,11 +247,11 @@ void compare_actor_path(const crew& by, caf::actor_system& system,
   auto xs = make_batches(static_cast<std::int64_t>(r), 1);
   auto ours = make_slaves(system, xs, r, how);
   auto theirs = make_plain_actors(system, xs, r, how);
-  check(ours->run(different_batches), make_loop(xs)->run(different_batches),
-        "a pipeline");
+  check(*ours, loop_results(xs, 1), "a pipeline");
+  const auto* sent = static_cast<const float*>(xs.back().view().data());
+  check(*theirs, {sent, sent + xs.back().view().size()}, "a plain actor");
   auto as_candidate = [](contestant& x) {
-    return candidate{"", [&x] { (void) x.run(count); },
-                     [&x] { (void) x.run(count / 8); }};
+    return candidate{"", [&x] { x.run(count); }, [&x] { x.run(count / 8); }};
   };
   auto times = time_in_turn({as_candidate(*ours), as_candidate(*theirs)},
                             given.rounds, until_idle);
