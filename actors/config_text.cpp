@@ -119,18 +119,16 @@ private:
     for (const auto& group : groups_)
       path += (path.empty() ? "" : ".") + group;
     path += (path.empty() ? "" : ".") + word;
-    auto line =
-        1 + std::count(text_.begin(), text_.begin() + offset(where), '\n');
     if (path == "global" && is_group)
       problem_ = "global: no group, expected what is in it outside of any";
     else if (!seen_.insert(path).second)
-      problem_ =
-          fmt::format("line {}: {}: expected once, found again", line, path);
+      problem_ = fmt::format("line {}: {}: expected once, found again",
+                             line_of(where), path);
     name_ = std::move(word);
   }
 
-  static std::ptrdiff_t offset(std::size_t at) {
-    return static_cast<std::ptrdiff_t>(at);
+  [[nodiscard]] std::ptrdiff_t line_of(std::size_t at) const {
+    return 1 + std::ranges::count(text_.substr(0, at), '\n');
   }
 
   std::string_view text_;
