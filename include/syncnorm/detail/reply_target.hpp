@@ -18,20 +18,24 @@ public:
 
   reply_target() = default;
 
-  explicit reply_target(promise to) : to_{std::move(to)} {}
+  /// @param self  the actor that has promised, and keeps this.
+  reply_target(caf::local_actor& self, promise to)
+      : self_{&self},
+        to_{std::move(to)} {}
 
   explicit reply_target(reply_slot&& to) : to_{writer_of<Out>(std::move(to))} {}
 
   template <class Result>
   void deliver(Result&& result) {
     if (auto* actor = std::get_if<promise>(&to_))
-      actor->deliver(std::forward<Result>(result));
+      detail::deliver(*self_, *actor, std::forward<Result>(result));
     else if (auto* thread = std::get_if<writer>(&to_))
       (*thread)->put(std::forward<Result>(result));
     to_ = std::monostate{};
   }
 
 private:
+  caf::local_actor* self_ = nullptr;
   std::variant<std::monostate, promise, writer> to_;
 };
 

@@ -50,12 +50,13 @@ template <class Message>
 bool round_keeper<In, Out>::keep_early(const round_tag& tag, Message& message,
                                        target& to, origin_type origin) {
   constexpr auto of_relay = std::is_same_v<Message, const relay_parts>;
+  if (!completed_)
+    return false;
   auto position = members().find(tag.identifier);
-  if (!completed_ || failure_ || tag.layer != layer_
-      || tag.generation != generation_ || tag.round != round_ + 1 || !position
-      || tag.identifier == 0 || early_.contains(tag.identifier)
-      || seats_[*position].arrived || seats_[*position].is_relay != of_relay
-      || !is_from(*position, origin))
+  if (failure_ || tag.layer != layer_ || tag.generation != generation_
+      || tag.round != round_ + 1 || !position || tag.identifier == 0
+      || early_.contains(tag.identifier) || seats_[*position].arrived
+      || seats_[*position].is_relay != of_relay || !is_from(*position, origin))
     return false;
   using kept_type = std::remove_const_t<Message>;
   early_.emplace(tag.identifier,

@@ -273,7 +273,7 @@ protected:
 private:
   /// From here on the target holds the sender: `current_sender` is empty.
   target promise_reply() {
-    return target{this->make_response_promise()};
+    return target{*this, this->make_response_promise()};
   }
 
   [[nodiscard]] round_tag tag_of(std::size_t position) const {

@@ -90,6 +90,28 @@ inline void acknowledge(caf::typed_response_promise<void>& promise) {
 #endif
 }
 
+/// Answers a request that `self` has promised to answer. A value lies in its
+/// place in the mailbox, where CAF 0.17 would take memory for a message, too.
+template <class T>
+void deliver(caf::local_actor& self, caf::response_promise& promise, T&& x) {
+#if SYNCNORM_CAF_LEGACY
+  using type = std::decay_t<T>;
+  constexpr auto is_value =
+      !std::is_same_v<type, caf::error> && !std::is_same_v<type, caf::unit_t>;
+  if constexpr (is_value) {
+    if (promise.source() && promise.stages().empty()) {
+      auto answered = std::exchange(promise, caf::response_promise{});
+      answered.source()->enqueue(make_element(self.ctrl(),
+                                              answered.id().response_id(),
+                                              std::forward<T>(x)),
+                                 self.context());
+      return;
+    }
+  }
+#endif
+  promise.deliver(std::forward<T>(x));
+}
+
 /// What a handler returns that leaves the answer to `to`.
 template <class Self, class Handle, class... Ts>
 auto delegate(Self&& self, const Handle& to, Ts&&... xs) {
