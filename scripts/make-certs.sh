@@ -14,7 +14,7 @@
 #             (foreign-ca.pem), each for either role and with its key
 #
 # Each DIR gets a CA of its own. Nothing that is there is overwritten: if one of
-# these files is, none is made.
+# these files is, none is made. Of several runs at a time one makes all of them.
 set -euo pipefail
 
 dir='' days=30 bad=no
@@ -53,15 +53,21 @@ umask 077
 unset CDPATH # where cd would look for it
 mkdir -p -- "$dir"
 cd -- "$dir"
+refuse() {
+  echo "make-certs: $dir/$1: there are certificates already" >&2
+  exit 1
+}
+# Another run that has come as far begins with this one as well.
+files=(ca.key)
 for file in "${names[@]/%/.pem}" "${names[@]/%/.key}"; do
-  [[ ! -e $file && ! -L $file ]] || {
-    echo "make-certs: $dir/$file: there are certificates already" >&2
-    exit 1
-  }
+  [[ ! -e $file && ! -L $file ]] || refuse "$file"
+  [[ $file == ca.key ]] || files+=("$file")
 done
 # What is not finished is seen by nobody.
-unfinished=$(mktemp -d "$PWD/unfinished.XXXXXX")
-trap 'rm -rf "$unfinished"' EXIT
+there=$PWD
+unfinished=$(mktemp -d "$there/unfinished.XXXXXX")
+moved=()
+trap 'rm -rf "$unfinished" "${moved[@]}"' EXIT
 trap 'exit 1' INT TERM HUP
 cd "$unfinished"
 
@@ -95,6 +101,11 @@ if [[ $bad == yes ]]; then
   authority foreign-ca
   member foreign foreign-ca serverAuth,clientAuth "$days"
 fi
-mv -n ./* ..
-cd ..
+for file in "${files[@]}"; do
+  # It leaves what it does not move, and does not always say so.
+  mv -n "$file" "$there/" || true
+  [[ ! -e $file ]] || refuse "$file"
+  moved+=("$there/$file")
+done
+moved=()
 echo "make-certs: certificates for $days days in $dir"

@@ -74,6 +74,27 @@ unfinished_certificates_leave_nothing() {
   same "$(ls -A certs)" ""
 }
 
+certificates_are_of_one_run() {
+  local mv made
+  mv=$(type -P mv)
+  stand_in openssl 'echo "${run:-first}" >"${@: -1}"'
+  # When the first run is done with them, another one makes its own.
+  stand_in mv "[[ -n \${run:-} ]] || run=second '$root/scripts/make-certs.sh' '$work/certs'" \
+    "exec '$mv' \"\$@\""
+  refused "certs/ca.key: there are certificates already" \
+    "$root/scripts/make-certs.sh" certs
+  same "$(sort -u certs/*)" second
+  made=(certs/*)
+  same "${#made[@]}" 8
+  # One of another name is there all at once: what came before it goes again.
+  rm -r certs
+  stand_in mv "[[ \$2 != node.pem ]] || echo precious >'$work/certs/node.pem'" \
+    "exec '$mv' \"\$@\""
+  refused "certs/node.pem: there are" "$root/scripts/make-certs.sh" certs
+  same "$(ls -A certs)" node.pem
+  same "$(<certs/node.pem)" precious
+}
+
 certificates_are_made_here() {
   stand_in openssl ': >"${@: -1}"'
   refused "found 'a' and 'b'" "$root/scripts/make-certs.sh" a b
