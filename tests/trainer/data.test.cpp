@@ -199,6 +199,37 @@ TEST_CASE("a gzip file that was cut off or damaged is refused") {
   CHECK(contains(damaged, "images: offset "));
 }
 
+TEST_CASE(
+    "a gzip file may have several members, and nothing else behind them") {
+  tiny_idx files;
+  auto plain = files.load();
+  scratch_folder folder;
+  auto packed = [&](std::size_t begin, std::size_t end) {
+    write_bytes(folder / "part", {files.images.begin() + std::ptrdiff_t(begin),
+                                  files.images.begin() + std::ptrdiff_t(end)});
+    gzip(folder / "part", folder / "packed");
+    return read_text(folder / "packed");
+  };
+  auto load = [&](const std::string& content) {
+    write_bytes(folder / "images", {content.begin(), content.end()});
+    return load_idx(folder / "images", files.folder / "labels");
+  };
+  auto size = files.images.size();
+  auto two = packed(0, 11) + packed(11, 11) + packed(11, size);
+  CHECK(load(two).pixels == plain.pixels);
+  for (const std::string more : {"x", "\x1f", "garbage"}) {
+    auto text = message_of([&] { (void) load(two + more); });
+    CHECK(text
+          == (folder / "images").string()
+                 + ": expected the end of the file behind the gzip data, found "
+                 + std::to_string(more.size()) + " more bytes");
+  }
+  auto cut = two.substr(0, two.size() - 1);
+  CHECK(contains(message_of([&] { (void) load(cut); }),
+                 "images: offset 28: expected more data, found: unexpected end "
+                 "of file"));
+}
+
 TEST_CASE("what is no file is refused by what it is, and a pipe that nobody "
           "writes to is not waited for") {
   scratch_folder folder;

@@ -6,41 +6,40 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#define ZLIB_CONST
 #include <zlib.h>
 
-#include <array>
+#include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <memory>
-#include <string_view>
 #include <utility>
 
 namespace syncnorm::train {
 
 namespace {
 
-struct gz_closer {
-  void operator()(gzFile file) const noexcept {
-    gzclose_r(file);
+struct file_closer {
+  void operator()(std::FILE* file) const noexcept {
+    std::fclose(file);
   }
 };
 
-using gz_handle = std::unique_ptr<gzFile_s, gz_closer>;
+using file_handle = std::unique_ptr<std::FILE, file_closer>;
+
+struct inflate_ender {
+  void operator()(z_stream* stream) const noexcept {
+    inflateEnd(stream);
+  }
+};
+
+constexpr std::size_t step = std::size_t{1} << 20;
 
 [[noreturn]] void fail_to_read(const std::filesystem::path& path,
                                std::size_t offset, const char* why) {
   throw failure{fmt::format("{}: offset {}: expected more data, found: {}",
                             path.string(), offset, why)};
-}
-
-/// zlib's own text begins with its name of an open file, "<fd:3>: ".
-const char* text_of(gzFile file) {
-  int code = Z_OK;
-  const auto* text = gzerror(file, &code);
-  if (code == Z_ERRNO)
-    return std::strerror(errno);
-  auto end = std::string_view{text}.find(">: ");
-  return end == std::string_view::npos ? text : text + end + 3;
 }
 
 const char* kind_of(mode_t mode) {
@@ -57,14 +56,14 @@ const char* kind_of(mode_t mode) {
 }
 
 /// Opens what has an end, and need not be waited for.
-gz_handle open_file(const std::filesystem::path& path) {
+file_handle open_file(const std::filesystem::path& path) {
   // A pipe that nobody writes to would be waited for here.
   auto number = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (number < 0)
     fail_to_open(path, errno);
   struct stat found {};
   if (::fstat(number, &found) == 0 && S_ISREG(found.st_mode))
-    if (gz_handle file{gzdopen(number, "rb")})
+    if (file_handle file{::fdopen(number, "rb")})
       return file;
   ::close(number);
   if (!S_ISREG(found.st_mode))
@@ -73,26 +72,60 @@ gz_handle open_file(const std::filesystem::path& path) {
   fail_to_open(path, ENOMEM);
 }
 
-std::vector<std::uint8_t> read_all(const std::filesystem::path& path) {
-  auto file = open_file(path);
+bool is_gzip(std::span<const std::uint8_t> bytes) {
+  return bytes.size() > 1 && bytes[0] == 0x1F && bytes[1] == 0x8B;
+}
+
+/// What the members of a gzip file hold, one behind the other. `gzread` would
+/// leave out without a word what follows them.
+std::vector<std::uint8_t> unpack(const std::filesystem::path& path,
+                                 std::span<const std::uint8_t> packed) {
+  constexpr int gzip_alone = 16 + MAX_WBITS;
+  z_stream stream{};
+  if (inflateInit2(&stream, gzip_alone) != Z_OK)
+    fail_to_open(path, ENOMEM);
+  std::unique_ptr<z_stream, inflate_ender> ends{&stream};
   std::vector<std::uint8_t> result;
-  constexpr std::size_t step = std::size_t{1} << 20;
-  std::array<char, 256> why{};
   for (;;) {
     auto size = result.size();
     result.resize(size + step);
-    auto n = gzread(file.get(), result.data() + size, unsigned{step});
-    result.resize(size + static_cast<std::size_t>(n > 0 ? n : 0));
-    if (n == static_cast<int>(step))
+    auto offered = std::min(packed.size(), step);
+    stream.next_in = packed.data();
+    stream.avail_in = static_cast<uInt>(offered);
+    stream.next_out = result.data() + size;
+    stream.avail_out = uInt{step};
+    auto code = inflate(&stream, Z_NO_FLUSH);
+    packed = packed.subspan(offered - stream.avail_in);
+    result.resize(size + step - stream.avail_out);
+    if (code == Z_OK)
       continue;
-    int code = Z_OK;
-    gzerror(file.get(), &code);
-    if (n < 0 || code != Z_OK) {
-      std::strncpy(why.data(), text_of(file.get()), why.size() - 1);
-      fail_to_read(path, result.size(), why.data());
-    }
-    return result;
+    if (code == Z_BUF_ERROR)
+      fail_to_read(path, result.size(), "unexpected end of file");
+    if (code != Z_STREAM_END)
+      fail_to_read(path, result.size(),
+                   stream.msg == nullptr ? zError(code) : stream.msg);
+    if (packed.empty())
+      return result;
+    if (!is_gzip(packed))
+      throw failure{fmt::format("{}: expected the end of the file behind the "
+                                "gzip data, found {} more bytes",
+                                path.string(), packed.size())};
+    inflateReset(&stream);
   }
+}
+
+std::vector<std::uint8_t> read_all(const std::filesystem::path& path) {
+  auto file = open_file(path);
+  std::vector<std::uint8_t> result;
+  for (auto n = step; n == step;) {
+    auto size = result.size();
+    result.resize(size + step);
+    n = std::fread(result.data() + size, 1, step, file.get());
+    result.resize(size + n);
+  }
+  if (std::ferror(file.get()) != 0)
+    fail_to_read(path, result.size(), std::strerror(errno));
+  return is_gzip(result) ? unpack(path, result) : result;
 }
 
 } // namespace

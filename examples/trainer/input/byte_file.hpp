@@ -13,9 +13,10 @@ namespace syncnorm::train {
 /// bytes of the content, which for a gzip file is what it unpacks to.
 class byte_file {
 public:
-  /// Reads `path` whole; unpacks it if it is a gzip file, whatever its name.
-  /// @throws failure if it cannot be read, if it is a damaged gzip file, or no
-  ///         file: a pipe is not waited for.
+  /// Reads `path` whole; unpacks it if it is a gzip file, whatever its name,
+  /// of one member or of several.
+  /// @throws failure if it cannot be read, if it is a damaged gzip file or has
+  ///         other bytes behind it, or no file: a pipe is not waited for.
   explicit byte_file(std::filesystem::path path);
 
   /// Takes the next `count` bytes.
