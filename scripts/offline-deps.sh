@@ -12,7 +12,8 @@ CUDA toolkit may lack: CAF, OpenSSL, fmt, doctest, Highway, DLPack, Google
 Benchmark, nlohmann-json, CMake and Ninja, each with the libraries that it needs.
 Left out is what every such machine has: libc, libstdc++, perl, tar and the like.
 
-  --unpack  also unpacks them into DIR/root (dpkg -x; no root needed)
+  --unpack  also unpacks them into DIR/root (dpkg -x; no root needed), and no
+            other .deb file that lies in DIR
   --help    prints this
 
 Needs Debian 12 or a system with the same package names, and apt-get. Nothing
@@ -69,20 +70,28 @@ mapfile -t closure < <(
 ((${#closure[@]} >= ${#packages[@]})) \
   || fail "apt-cache knows no dependencies: run apt-get update first"
 
+# Their names, of which apt leaves out those that are there already.
+empty=$(mktemp -d)
+trap 'rm -rf "$empty"' EXIT
+mapfile -t archives < <(
+  cd "$empty" && apt-get download --print-uris "${closure[@]}" \
+    | awk '/^\047/ { print "./" $2 }'
+)
 cd "$directory"
 apt-get download "${closure[@]}" \
   || fail "apt-get download failed; is the package list fresh?"
+((${#archives[@]} == ${#closure[@]})) \
+  || fail "apt-get names ${#archives[@]} files of ${#closure[@]} packages"
 
 if $unpack; then
   mkdir -p root
-  for archive in ./*.deb; do
+  for archive in "${archives[@]}"; do
     dpkg -x "$archive" root
   done
 fi
 
-archives=(./*.deb)
 printf '%d packages, %s, in %s\n' "${#archives[@]}" \
-  "$(du -ch ./*.deb | tail -1 | cut -f1)" "$directory"
+  "$(du -ch "${archives[@]}" | tail -1 | cut -f1)" "$directory"
 if $unpack; then
   printf 'unpacked in %s/root\n' "$directory"
 fi

@@ -267,6 +267,27 @@ gpu_check_leaves_no_results_of_an_earlier_run() {
   same "$(grep -c -- "--fresh .*-DCMAKE_CUDA_COMPILER=$work/bin/nvcc " cmake.log)" 1
 }
 
+offline_deps_unpacks_what_it_downloads() {
+  # Has each package of the script, and nothing that they need.
+  stand_in apt-cache 'printf "%s\n" "${@:9}"'
+  stand_in apt-get 'for package in "${@:2}"; do' \
+    '  file=${package}_1%3a0.17.6_amd64.deb' \
+    '  case $2:$package in' \
+    '  *:--print-uris) ;;' \
+    "  --print-uris:*) [[ -e \$file ]] || echo \"'http://x/\$file' \$file 1 SHA256:0\" ;;" \
+    '  *) : >"$file" ;;' \
+    '  esac' \
+    'done'
+  stand_in dpkg
+  mkdir deps
+  # One of an earlier run, which comes later in the alphabet.
+  touch deps/libcaf-dev_1%3a0.17.7_amd64.deb deps/ninja-build_1%3a0.17.6_amd64.deb
+  "$root/scripts/offline-deps.sh" --unpack deps | grep '^11 packages'
+  same "$(grep -c 0.17.6 dpkg.log)" 11
+  same "$(grep -c '^-x ./libcaf-dev_1%3a0.17.6_amd64.deb root$' dpkg.log)" 1
+  refused "" grep 0.17.7 dpkg.log
+}
+
 scripts_are_found_through_a_link() {
   local script
   for script in bench test gpu-check; do
