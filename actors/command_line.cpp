@@ -192,7 +192,7 @@ std::string option_problem(const caf::error& problem,
 
 std::string read_command_line(caf::actor_system_config& config,
                               const caf::config_option_set& known, int argc,
-                              char** argv) {
+                              char** argv, std::string* file_name) {
   constexpr auto hint = "; --help lists the options";
   const std::vector<std::string> arguments{argv + std::min(argc, 1),
                                            argv + argc};
@@ -205,6 +205,8 @@ std::string read_command_line(caf::actor_system_config& config,
   auto file = find_config_file(config, known, arguments);
   if (!file.problem.empty())
     return fmt::format("{}: {}", file.name, file.problem);
+  if (file_name != nullptr)
+    *file_name = file.name;
   auto content = parse_config_text(file.text);
   if (!content)
     return fmt::format("{}: {}", file.name, syntax_problem(content.error()));

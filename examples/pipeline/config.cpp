@@ -120,7 +120,7 @@ config::config() {
 
 bool config::read(int argc, char** argv) {
   if (auto problem = syncnorm::compat::read_command_line(*this, custom_options_,
-                                                         argc, argv);
+                                                         argc, argv, &file_);
       !problem.empty())
     throw std::runtime_error{problem};
   if (syncnorm::compat::printed_help(*this))
@@ -147,8 +147,10 @@ void config::check_files() const {
   named_file saved{"--state", state};
   expect_file(scores);
   expect_file(saved);
-  expect_another(scores, read);
-  expect_another(saved, read);
+  for (const auto& written : {scores, saved}) {
+    expect_another(written, read);
+    expect_another(written, {"the configuration file", file_});
+  }
   expect_another(saved, scores);
   for (const auto* stream : {"/dev/stdout", "/dev/stderr"})
     for (const auto& written : {scores, saved})

@@ -54,6 +54,8 @@ private:
   std::string devices_ = "cpu:0,cpu:1";
   std::string bad_records_ = "refuse";
   std::string nan_ = "refuse";
+  /// Empty: none.
+  std::string file_;
 };
 
 } // namespace pipeline

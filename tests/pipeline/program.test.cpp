@@ -159,6 +159,33 @@ TEST_CASE("no file that is written may be another one of the same run, by "
   CHECK(!std::filesystem::exists(fresh.name));
 }
 
+TEST_CASE("no file that is written may be the configuration file, named or "
+          "not, and it stays as it was") {
+  csv_file input{"1,2\n3,4\n"};
+  scratch_file folder{"folder"};
+  std::filesystem::create_directory(folder.name);
+  const std::string unnamed = syncnorm::detail::caf_line == 0
+                                  ? "caf-application.ini"
+                                  : "caf-application.conf";
+  auto there = "cd " + folder.name + " &&";
+  for (const auto& name : {std::string{"mine"}, unnamed}) {
+    auto file = folder.name + "/" + name;
+    std::ofstream{file} << "header = true\n";
+    auto more = name == unnamed ? "" : " --config-file=./" + name;
+    for (const std::string option : {"--output", "--state"}) {
+      auto got = run(input.arguments + option + "=" + file + more, there);
+      CHECK(got.code == 1);
+      CHECK(got.says("pipeline: " + option
+                     + ": expected another file than the configuration file, "
+                       "got \""
+                     + file + "\""));
+    }
+    CHECK(content(file) == "header = true\n");
+    std::filesystem::remove(file);
+  }
+  std::filesystem::remove_all(folder.name);
+}
+
 TEST_CASE("no file that is written may be one that the program prints to, by "
           "whatever name") {
   csv_file input{"1,2\n3,4\n"};

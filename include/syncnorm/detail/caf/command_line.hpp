@@ -40,9 +40,11 @@ inline std::string first_leftover(const caf::actor_system_config& config) {
 ///          also a group `global { }`, and a name that stands there twice. CAF
 ///          leaves out what a file has wrong without a word, on 1.x of the
 ///          values only those that it cannot convert.
+/// @param file gets the name of the configuration file, unless it is null;
+///             empty if there is none.
 std::string read_command_line(caf::actor_system_config& config,
                               const caf::config_option_set& known, int argc,
-                              char** argv);
+                              char** argv, std::string* file = nullptr);
 
 /// The configuration file that the command line names, on 1.x also the
 /// environment; or empty.
