@@ -5,8 +5,8 @@
       and docs equals its source; --write copies the sources into the blocks
   scripts/check_docs.py errors               each error code has its row in
       docs/errors.md, and there is no other row
-  scripts/check_docs.py links                links resolve, files, scripts,
-      options and presets that are named exist
+  scripts/check_docs.py links                links resolve, to headings too;
+      files, scripts, options and presets that are named exist
 
   --root DIR  the repository, unless it is this one
 
@@ -134,6 +134,38 @@ def find(page, name):
     return any((folder / name).exists() for folder in folders)
 
 
+def anchors(page):
+    """What #NAME in a link to the page may be: GitHub's names of its headings."""
+    found, inside = set(), False
+    for line in page.read_text().split("\n"):
+        inside ^= bool(FENCE.match(line))
+        heading = re.match(r"#{1,6}\s+(.*?)(?:\s+#+)?\s*$", line)
+        if inside or not heading:
+            continue
+        text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading[1])
+        name = re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-")
+        # Headings of one name are told apart by numbers.
+        unique, count = name, 0
+        while unique in found:
+            count += 1
+            unique = f"{name}-{count}"
+        found.add(unique)
+    return found
+
+
+def check_link(page, link):
+    """Returns what is wrong with what stands in parentheses."""
+    target, mark, anchor = link.partition("#")
+    if "://" in link:
+        return None
+    to = page.parent / target if target else page
+    if not to.exists():
+        return f"the link {target} leads nowhere"
+    if mark and to.suffix == ".md" and anchor not in anchors(to):
+        return f"the link {link}: {to.name} has no such heading"
+    return None
+
+
 def has_option(script, option):
     """Whether a script has it, or the program that it passes options on to."""
     text = (ROOT / script).read_text()
@@ -182,9 +214,10 @@ def check_links():
                 if reason:
                     wrong.append(f"{where}: {reason}")
                 continue
-            for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", line):
-                if "://" not in target and not (page.parent / target).exists():
-                    wrong.append(f"{where}: the link {target} leads nowhere")
+            for link in re.findall(r"\]\(([^)\s]+)[^)]*\)", line):
+                reason = check_link(page, link)
+                if reason:
+                    wrong.append(f"{where}: {reason}")
             for name in code.findall(line):
                 known = name.split("/")[0]
                 if (ROOT / known).is_dir() or known == "syncnorm" \
