@@ -46,10 +46,9 @@ void round_monitor::registered(const std::string& where,
                                std::uint64_t generation, std::size_t slaves) {
   if (logs(log_level::debug))
     write_log(*system_, log_level::debug,
-              fmt::format("{}: replica {} has registered{}, generation {}, {} "
-                          "in all",
-                          where, identifier, generation > 1 ? " again" : "",
-                          generation, slaves));
+              fmt::format("{}: replica {} has registered, generation {}, {} in "
+                          "all",
+                          where, identifier, generation, slaves));
 }
 
 void round_monitor::began(std::uint64_t generation) {

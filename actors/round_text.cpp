@@ -22,12 +22,28 @@ bool lacks_somebody(const roster& members) {
             });
 }
 
-std::string silent_text(caf::timespan waited, const roster& members) {
+std::string silent_text(caf::timespan waited, const std::string& whom,
+                        const roster& members) {
   auto seconds = std::chrono::duration<double>(waited).count();
   auto of = members.relayed_range();
-  return fmt::format("waited {:.3g} s for {}; {}have {}", seconds,
-                     members.list(false), of ? "of " + *of + " " : "",
-                     members.list(true));
+  return fmt::format("waited {:.3g} s for {}; {}have {}", seconds, whom,
+                     of ? "of " + *of + " " : "", members.list(true));
+}
+
+/// Whether a report, without its prefix, says of all of a relay's replicas that
+/// they have not come.
+bool says_nobody(std::string_view report) {
+  constexpr std::string_view words{" have "};
+  auto first = report.find(words);
+  return first == report.rfind(words) && report.ends_with(" have nobody");
+}
+
+/// Of a relay whose relays all have reported, and who has nobody itself.
+bool has_nobody(const roster& members,
+                const std::vector<std::string>& reports) {
+  return !reports.empty() && members.relayed_range()
+         && std::ranges::none_of(members, &participant::arrived)
+         && std::ranges::all_of(reports, says_nobody);
 }
 
 /// As many of them as another node lets pass, one at least.
@@ -50,12 +66,15 @@ std::string where_text(std::string_view layer, std::uint64_t round) {
 
 std::string late_text(const std::string& where, caf::timespan waited,
                       const roster& members, const late_reports& reports) {
-  std::vector<std::string> texts;
-  if (reports.empty() || lacks_somebody(members))
-    texts.push_back(silent_text(waited, members));
   auto prefix = where + ": ";
+  std::vector<std::string> texts;
   for (const auto& [first, x] : reports)
     texts.push_back(x.starts_with(prefix) ? x.substr(prefix.size()) : x);
+  if (has_nobody(members, texts))
+    texts = {silent_text(waited, *members.relayed_range(), members)};
+  else if (reports.empty() || lacks_somebody(members))
+    texts.insert(texts.begin(),
+                 silent_text(waited, members.list(false), members));
   return prefix + joined(texts);
 }
 

@@ -48,7 +48,8 @@ struct sync_metrics {
   std::uint64_t participants = 0;
   /// Rounds that were completed.
   std::uint64_t rounds = 0;
-  /// Rounds that failed, and slaves that were expelled from one that went on,
+  /// Rounds that failed, slaves that were expelled from one that went on, and
+  /// rounds that went on at their deadline without some who had not registered,
   /// by cause; causes that have not occurred are left out. Between two rounds
   /// these are no failures: a generation that begins, a master that ends, a
   /// participant that lets go of its pipe or exits in good order. The last

@@ -14,8 +14,9 @@ enum class failure_policy : std::uint8_t {
   /// Every participant gets the error; the master serves again after the
   /// slaves have registered again.
   fail_round = 0,
-  /// The slave at fault is expelled; the others complete the round and go on.
-  /// An owner's message that does not come fails the round all the same.
+  /// The slave at fault is expelled; the others complete the round and go on,
+  /// until somebody registers, which begins a new generation for all. An
+  /// owner's message that does not come fails the round all the same.
   continue_with_survivors = 1,
 };
 

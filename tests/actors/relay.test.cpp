@@ -299,8 +299,9 @@ TEST_CASE_FIXTURE(impatient_fixture, "a whole relay of replicas that do not "
   for (std::int64_t i = 0; i < 3; ++i)
     waiting.push_back(tree.send(i, block_of(i)));
   for (auto& x : waiting)
-    CHECK(x().failed(errc::deadline_exceeded,
-                     {"for replicas 3-12; of replicas 3 to 12 have nobody"}));
+    CHECK(
+        x().failed(errc::deadline_exceeded,
+                   {"for replicas 3 to 12; of replicas 3 to 12 have nobody"}));
 }
 
 TEST_CASE_FIXTURE(impatient_fixture,

@@ -585,6 +585,27 @@ TEST_CASE_FIXTURE(system_fixture,
 }
 
 TEST_CASE_FIXTURE(system_fixture,
+                  "with survivors, a relay that is asked before any of its own "
+                  "relays has sent goes on with the replicas behind those") {
+  auto parent = system.spawn(inquisitive_parent);
+  tree_type tree{system, caf::actor_cast<block_master>(parent)};
+  auto relay = tree.add_relay(tree.master(), "bn1", {4, 4}, merge_blocks);
+  auto first = tree.add_relay(relay, "bn1", {4, 2}, merge_blocks);
+  auto second = tree.add_relay(relay, "bn1", {6, 2}, merge_blocks);
+  tree.enlist(first, replica_range{4, 2});
+  tree.enlist(second, replica_range{6, 2});
+  auto four = tree.send(4, block{1});
+  auto six = tree.send(6, block{2});
+  settle(tree, first);
+  settle(tree, second);
+  detail::anon_send(parent, late_atom_v, caf::actor_cast<caf::actor>(relay));
+  for (auto* wait : {&four, &six}) {
+    auto x = (*wait)();
+    CHECK_MESSAGE(x.value == block{3}, x.text());
+  }
+}
+
+TEST_CASE_FIXTURE(system_fixture,
                   "with survivors, a relay whose only replica has died waits "
                   "for those who have not registered yet") {
   relay_master tree{system, bn1(survivors)};

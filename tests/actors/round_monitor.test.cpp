@@ -288,7 +288,7 @@ TEST_CASE("the log names generations, registrations, failures and the end, as "
   CHECK(contains(all, "participant_down: layer bn1, round 1: replica 2 is "
                       "down"));
   CHECK(contains(all, "layer bn1: generation 2 begins"));
-  CHECK(contains(all, "replica 1 has registered again, generation 2"));
+  CHECK(contains(all, "replica 1 has registered, generation 2"));
   CHECK(contains(all, "the master is down"));
 
   auto warnings = logged("warning", use);

@@ -143,6 +143,27 @@ TEST_CASE_FIXTURE(system_fixture,
 }
 
 TEST_CASE_FIXTURE(system_fixture,
+                  "a round that goes on without those who never registered "
+                  "counts as late") {
+  auto options = bn2(50ms);
+  options.participants = 3;
+  adder c{system, options, add_up};
+  auto pipe = c.pipe(1);
+  for (int round = 1; round <= 2; ++round) {
+    auto one = c.send(pipe, 1, 10);
+    CHECK(c.lead(1)().value == 11);
+    CHECK(one().value == 11);
+  }
+  sync_metrics metrics;
+  read_metrics(c.actor(0), c.master())
+      .receive([&](sync_metrics& x) { metrics = std::move(x); },
+               [](const caf::error& x) { FAIL(describe(x)); });
+  REQUIRE(metrics.failures.size() == 1);
+  CHECK(metrics.failures[0].cause == errc::deadline_exceeded);
+  CHECK(metrics.failures[0].count == 1);
+}
+
+TEST_CASE_FIXTURE(system_fixture,
                   "the number of participants that a reduction names is no "
                   "limit for those who are left") {
   auto sum = sum_of_blocks();

@@ -188,8 +188,6 @@ void round_keeper<In, Out>::check_deadline() {
 template <class In, class Out>
 bool round_keeper<In, Out>::ask_late_relays(caf::timespan grace) {
   auto asked = false;
-  if (seats_.arrived() == 0 && reports_.empty())
-    return false;
   for (std::size_t i = 0; i < seats_.size(); ++i)
     if (seats_[i].is_relay && !seats_[i].arrived && !seats_[i].reported) {
       tell(i, report_late_atom_v, tag_of(i), grace);
@@ -247,9 +245,13 @@ void round_keeper<In, Out>::expire() {
               || (members().find(0) && !seats_[0].arrived);
   if (lost)
     return fail(std::move(reason));
+  auto all_came = seats_.arrived() == seats_.size();
   for (std::size_t i = seats_.size(); i-- > 0 && !failure_;)
     if (!seats_[i].arrived)
       std::ignore = blame(i, reason);
+  // Nobody can be expelled for those who have not registered.
+  if (all_came && !members().is_full())
+    monitor_.failed(reason);
   seats_.close();
   complete_if_ready();
 }

@@ -233,7 +233,7 @@ protected:
   void expire();
 
   /// Asks the relays that are late whom they wait for, and gives them that
-  /// long. Returns false if there are none, or if all are late.
+  /// long. Returns false if there are none.
   bool ask_late_relays(caf::timespan grace);
 
   /// Calls `on_late` after that time, if the round has not ended by then.

@@ -23,7 +23,8 @@ using late_reports = std::map<std::int64_t, std::string>;
 
 /// `"<where>: waited 30 s for replica 3; have replicas 0, 1, 2"`; a relay knows
 /// of its own alone: `"...; of replicas 4 to 7 have replicas 4, 5"`.
-/// Reports stand behind those who have said nothing, if there are any.
+/// Reports stand behind those who have said nothing, if there are any; where
+/// nobody at all has come behind a relay, its text is one for all.
 [[nodiscard]] std::string late_text(const std::string& where,
                                     caf::timespan waited, const roster& members,
                                     const late_reports& reports);
@@ -69,7 +70,8 @@ using late_reports = std::map<std::int64_t, std::string>;
                                           std::int64_t expected,
                                           const roster& members);
 
-/// `"<where>: the relay of replicas 4 to 7 waited 30 s for its parent"`
+/// `"<where>: the relay of replicas 4 to 7 waited 30 s for the
+/// answer of its parent"`
 [[nodiscard]] std::string silent_parent_text(const std::string& where,
                                              caf::timespan waited,
                                              const participant& relay);
