@@ -94,11 +94,11 @@ caf::expected<std::uint16_t> publish_actor(caf::actor_system& system,
                                            std::set<std::string> interface,
                                            const publish_options& options);
 
-/// Refuses message types that CAF 0.17 spoils between nodes: of NaN it makes 0,
-/// and of an infinity it finds no end.
+/// Refuses message types that CAF 0.17 spoils between nodes: of NaN it makes
+/// another number, and of an infinity it finds no end.
 template <class... Messages>
 constexpr void require_exact_messages() {
-  static_assert(caf_line != 0 || !(std::is_floating_point_v<Messages> || ...),
+  static_assert(caf_line != 0 || !(has_loose_numbers<Messages> || ...),
                 "CAF 0.17 does not send every number as it is: use "
                 "double_array, or a type of your own with compat::field");
 }
@@ -110,10 +110,10 @@ find_actor(caf::actor_system& system, const std::set<std::string>& interface,
 
 } // namespace detail
 
-/// Publishes a master, a relay, or any other actor, for other nodes.
+/// Publishes a master, a relay, or any other actor, for other nodes. From then
+/// on it lives until it is told to exit; its actor system waits for that.
 /// @returns the port, or `invalid_argument` for no actor, a system without
-/// CAF's
-///          middleman (see `use_network`), an address that is not this
+///          CAF's middleman (see `use_network`), an address that is not this
 ///          machine's own or is not protected, or a port that cannot be opened
 ///          within a minute.
 ///
@@ -154,7 +154,8 @@ remote_handle(caf::actor_system& system, const std::string& host,
 /// Returns the handle of a master that another process has published, good for
 /// `register_slave`, `register_slave_thread` and `spawn_sync_relay`. Errors as
 /// `remote_handle`. With CAF 0.17 it does not compile for bare floating-point
-/// messages, whose NaN and infinities CAF does not send as they are.
+/// messages, nor for vectors and arrays of them, whose NaN and infinities CAF
+/// does not send as they are.
 template <class In, class Out>
 [[nodiscard]] caf::expected<sync_master_actor<In, Out>>
 remote_master(caf::actor_system& system, const std::string& host,

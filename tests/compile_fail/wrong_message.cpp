@@ -1,11 +1,14 @@
 // Compiles as it is. With WRONG_MESSAGE or WRONG_TAG it must not: a master's
-// handle takes the messages of its interface only. Nor with BARE_NUMBER, on CAF
-// 0.17, which does not send every number to another node as it is.
+// handle takes the messages of its interface only. Nor with BARE_NUMBER or
+// BARE_NUMBERS, on CAF 0.17, which does not send every number to another node
+// as it is; nor, for that reason, with LOOSE_FIELD.
 
+#include "syncnorm/compat.hpp"
 #include "syncnorm/network.hpp"
 #include "syncnorm/sync_master.hpp"
 
 #include <tuple>
+#include <vector>
 
 int main() {
   using namespace syncnorm;
@@ -27,6 +30,8 @@ int main() {
   static_cast<void>(use);
 #if defined(BARE_NUMBER)
   using number = double;
+#elif defined(BARE_NUMBERS)
+  using number = std::vector<double>;
 #else
   using number = double_array;
 #endif
@@ -34,4 +39,10 @@ int main() {
     std::ignore = remote_master<number, number>(system, "localhost", 1);
   };
   static_cast<void>(find);
+#if defined(LOOSE_FIELD)
+  std::vector<float> several;
+#else
+  float several = 1;
+#endif
+  std::ignore = compat::field("several", several);
 }

@@ -2,10 +2,13 @@
 
 #include "syncnorm/detail/caf/line.hpp"
 
+#include <array>
 #include <bit>
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
+#include <vector>
 
 #if SYNCNORM_CAF_LEGACY
 #include <caf/detail/stringification_inspector.hpp>
@@ -76,13 +79,30 @@ struct exact_field {
   }
 };
 
+/// Whether CAF itself would send the numbers of a message or a field, of which
+/// it spoils some.
+template <class T>
+inline constexpr bool has_loose_numbers = std::is_floating_point_v<T>;
+
+template <class T, class Allocator>
+inline constexpr bool has_loose_numbers<std::vector<T, Allocator>> =
+    has_loose_numbers<T>;
+
+template <class T, std::size_t Size>
+inline constexpr bool has_loose_numbers<std::array<T, Size>> =
+    has_loose_numbers<T>;
+
 template <class T>
 named_field<T> field(const char* name, T& value) {
+  static_assert(!has_loose_numbers<std::remove_const_t<T>>,
+                "CAF does not send every number as it is, and what is no float "
+                "or double itself goes its way: use float_array or "
+                "double_array");
   return {name, value};
 }
 
 template <std::floating_point T>
-exact_field<T> field(const char* name, T& value) {
+requires(sizeof(T) <= 8) exact_field<T> field(const char* name, T& value) {
   return {name, value};
 }
 
