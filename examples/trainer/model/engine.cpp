@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 #include <torch/cuda.h>
 #include <torch/nn/modules/batchnorm.h>
+#include <torch/version.h>
 
 #include <algorithm>
 #include <utility>
@@ -50,13 +51,8 @@ public:
     if (!on_)
       return;
     at::autocast::increment_nesting();
-    if (where.is_cpu()) {
-      at::autocast::set_autocast_cpu_dtype(torch::kBFloat16);
-      at::autocast::set_cpu_enabled(true);
-    } else {
-      at::autocast::set_autocast_gpu_dtype(torch::kBFloat16);
-      at::autocast::set_enabled(true);
-    }
+    set_type(where.type(), torch::kBFloat16);
+    enable(where.type(), true);
   }
 
   bf16_scope(const bf16_scope&) = delete;
@@ -68,11 +64,32 @@ public:
     // Weights were cast once for the scope; they change after it.
     if (at::autocast::decrement_nesting() == 0)
       at::autocast::clear_cache();
-    at::autocast::set_cpu_enabled(false);
-    at::autocast::set_enabled(false);
+    enable(torch::kCPU, false);
+    enable(torch::kCUDA, false);
   }
 
 private:
+#if TORCH_VERSION_MAJOR > 2                                                    \
+    || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 4)
+  static void set_type(c10::DeviceType where, torch::ScalarType type) {
+    at::autocast::set_autocast_dtype(where, type);
+  }
+
+  static void enable(c10::DeviceType where, bool on) {
+    at::autocast::set_autocast_enabled(where, on);
+  }
+#else
+  static void set_type(c10::DeviceType where, torch::ScalarType type) {
+    where == torch::kCPU ? at::autocast::set_autocast_cpu_dtype(type)
+                         : at::autocast::set_autocast_gpu_dtype(type);
+  }
+
+  static void enable(c10::DeviceType where, bool on) {
+    where == torch::kCPU ? at::autocast::set_cpu_enabled(on)
+                         : at::autocast::set_enabled(on);
+  }
+#endif
+
   bool on_;
 };
 
