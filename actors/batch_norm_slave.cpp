@@ -312,7 +312,8 @@ void batch_norm_slave::start(const job_ptr& at, backward_job& x) {
   if (i == kept_.end())
     throw error{errc::invalid_argument,
                 fmt::format("layer {}: backward: ticket: expected that of a "
-                            "forward pass in training, got {}",
+                            "forward pass in training, not yet used or "
+                            "forgotten, got {}",
                             replica_->options().name, x.ticket)};
   const auto& pass = i->second;
   x.back = bring_here(x.dy);

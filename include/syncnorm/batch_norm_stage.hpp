@@ -79,7 +79,8 @@ public:
                                   std::int64_t copy_id) override;
 
   /// Ends the slave actor and waits until it has given the state back. Passes
-  /// that it has not finished are answered `participant_down`, or by CAF's
+  /// that it has not finished are answered `participant_down`, `master_down` if
+  /// copy 0, and the master with it, has been released before, or by CAF's
   /// `request_receiver_down` if it has not even looked at them. The statistics
   /// and gradients that it gives back hold the passes that it answered, and no
   /// others.

@@ -56,8 +56,7 @@ private:
 /// Spawns the directory of `masters`, which it keeps alive. It lives as long as
 /// somebody holds its handle; published, until it is told to exit.
 /// @throws error `invalid_argument` for a name that is empty or comes twice,
-/// and
-///         for a null handle or another node's.
+///         and for a null handle or another node's.
 [[nodiscard]] master_directory
 spawn_master_directory(caf::actor_system& system,
                        std::vector<named_master> masters);

@@ -20,7 +20,8 @@ namespace syncnorm {
 
 /// Spawns a master actor around `callback`. What `options` leave open, the
 /// system's configuration decides. It lives as long as somebody holds its
-/// handle, or until it is told to exit.
+/// handle, or until it is told to exit; once another node knows it, until it is
+/// told to exit, and an actor system waits for it.
 /// @throws error `invalid_argument` for an empty callback or options that
 ///         `resolve` refuses.
 template <class In, class Out>

@@ -44,7 +44,8 @@ struct replica_range {
 /// has, spawn a relay with the new parent.
 ///
 /// The relay lives as long as somebody holds its handle, or until it is told to
-/// exit.
+/// exit; with a parent on another node, or once another node knows it, until it
+/// is told to exit, and an actor system waits for it.
 /// @param layer as the master's.
 /// @param merge the `sync_reduction::merge` of the master.
 /// @throws error `invalid_argument` for an empty layer name or function, a null

@@ -54,7 +54,9 @@ public:
     compat::monitor(
         this, caf::actor_cast<caf::actor>(host_),
         [this](const caf::actor_addr&, const caf::error&) {
-          fail("the serving process is gone, or the connection to it");
+          fail(
+              "the serving process is gone, or the connection to it, or it has "
+              "heard nothing of this one for its deadline");
         });
     compat::request(this, host_, join_atom_v, app_)
         .then([this](std::uint64_t number) { stay(number); },
