@@ -30,6 +30,9 @@ struct found_norm {
   long owners = 0;
   /// Whether a parent takes care of its members itself.
   bool replaceable = false;
+  /// Whether a parent has members that nobody replaces: neither a container
+  /// of libtorch nor one that takes care of them.
+  bool fixed = false;
 };
 
 /// A parent and the name of a child that is a batch norm.
@@ -63,6 +66,12 @@ void for_each_element(Module& m, F f) {
   else if (auto* dict = dynamic_cast<torch::nn::ModuleDictImpl*>(&m))
     for (auto& item : *dict)
       f(item.value());
+}
+
+bool is_container(const Module& m) {
+  return dynamic_cast<const torch::nn::SequentialImpl*>(&m) != nullptr
+         || dynamic_cast<const torch::nn::ModuleListImpl*>(&m) != nullptr
+         || dynamic_cast<const torch::nn::ModuleDictImpl*>(&m) != nullptr;
 }
 
 Module* address_of(const torch::nn::AnyModule& x) {
@@ -120,6 +129,8 @@ private:
     ++entry.owners;
     if (dynamic_cast<ReplaceableChildren*>(&parent) != nullptr)
       entry.replaceable = true;
+    else if (!is_container(parent))
+      entry.fixed = true;
     places_.push_back({&parent, name, norm.get()});
   }
 
@@ -132,7 +143,7 @@ void require_no_other_owner(const survey& found) {
   for (const auto& [address, entry] : found.norms()) {
     // One of the owners is the survey.
     auto others = entry.norm.use_count() - 1 - entry.owners;
-    if (others > 0 && !entry.replaceable)
+    if (others > 0 && (!entry.replaceable || entry.fixed))
       throw error{
           errc::invalid_argument,
           fmt::format(

@@ -362,6 +362,19 @@ TEST_CASE("convert_model refuses a layer that a typed member goes on using, "
         != nullptr);
 }
 
+TEST_CASE("convert_model refuses a layer that a typed member shares with a "
+          "module whose own can be replaced") {
+  auto typed = std::make_shared<TypedImpl>();
+  Willing willing;
+  willing->norm = torch::nn::AnyModule{typed->bn};
+  willing->replace_module("norm", typed->bn.ptr());
+  torch::nn::ModuleList root;
+  root->push_back(willing);
+  root->push_back(typed);
+  CHECK_THROWS_AS(std::ignore = convert_model(root), error);
+  CHECK(willing->norm.ptr() == typed->bn.ptr());
+}
+
 TEST_CASE("convert_model works below a data-parallel wrapper") {
   actors env;
   auto with = DataParallelWithCallbackOptions{}.devices(cpu_times(2));
