@@ -93,7 +93,8 @@ inline void acknowledge(caf::typed_response_promise<void>& promise) {
 /// Answers a request that `self` has promised to answer. A value lies in its
 /// place in the mailbox, where CAF 0.17 would take memory for a message, too.
 template <class T>
-void deliver(caf::local_actor& self, caf::response_promise& promise, T&& x) {
+void deliver([[maybe_unused]] caf::local_actor& self,
+             caf::response_promise& promise, T&& x) {
 #if SYNCNORM_CAF_LEGACY
   using type = std::decay_t<T>;
   constexpr auto is_value =
