@@ -15,7 +15,8 @@ packages), and those of the libtorch component on GPUs where there is a libtorch
 with CUDA. Prints what failed, and the table of the benchmark last. What the
 steps print in full stands in the build folder.
 
-  --deps DIR     the packages that scripts/offline-deps.sh left in DIR; they are
+  --deps DIR     the packages that scripts/offline-deps.sh left in DIR: those of
+                 DIR/packages.txt, or all where there is no such file. They are
                  unpacked below the build folder. Without: what is installed,
                  for the tests with the program openssl.
   --kernels      leaves out the actors, which take most of the time to build
@@ -152,17 +153,28 @@ keep() {
 
 # -- packages -----------------------------------------------------------------
 
+# Prints the names of the packages in --deps.
+list_packages() {
+  if [[ -e $deps/packages.txt ]]; then
+    cat "$deps/packages.txt"
+  else
+    find "$deps" -maxdepth 1 -name '*.deb' -printf '%f\n'
+  fi
+}
+
 prefix=
 runtime=
 if [[ -n $deps ]]; then
   step "packages of $deps"
-  compgen -G "$deps/*.deb" > /dev/null || fail "--deps: no .deb file in $deps"
+  mapfile -t archives < <(list_packages)
+  ((${#archives[@]} > 0)) || fail "--deps: no .deb file in $deps"
   command -v dpkg > /dev/null || fail "dpkg is not here to unpack packages"
   prefix=$build/deps
   rm -rf "$prefix"
   mkdir -p "$prefix"
-  for archive in "$deps"/*.deb; do
-    dpkg -x "$archive" "$prefix"
+  for archive in "${archives[@]}"; do
+    [[ -e $deps/$archive ]] || fail "--deps: $archive of packages.txt is not in $deps"
+    dpkg -x "$deps/$archive" "$prefix"
   done
   runtime=$prefix/runtime
   mkdir -p "$runtime"

@@ -16,7 +16,7 @@ Left out is what every such machine has: libc, libstdc++, perl, tar and the like
             other .deb file that lies in DIR
   --help    prints this
 
-Needs Debian 12 or a system with the same package names, and apt-get. Nothing
+DIR/packages.txt names the files. Needs Debian 12 or a system with the same package names, and apt-get. Nothing
 is installed. scripts/gpu-check.sh takes DIR as its --deps.
 TEXT
 }
@@ -83,6 +83,7 @@ apt-get download "${closure[@]}" \
 ((${#archives[@]} == ${#closure[@]})) \
   || fail "apt-get names ${#archives[@]} files of ${#closure[@]} packages"
 
+printf '%s\n' "${archives[@]#./}" > packages.txt
 if $unpack; then
   mkdir -p root
   for archive in "${archives[@]}"; do

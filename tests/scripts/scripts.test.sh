@@ -286,6 +286,27 @@ offline_deps_unpacks_what_it_downloads() {
   same "$(grep -c 0.17.6 dpkg.log)" 11
   same "$(grep -c '^-x ./libcaf-dev_1%3a0.17.6_amd64.deb root$' dpkg.log)" 1
   refused "" grep 0.17.7 dpkg.log
+  same "$(wc -l <deps/packages.txt)" 11
+}
+
+gpu_check_unpacks_what_was_collected() {
+  clone clone
+  stand_in dpkg 'mkdir -p "$3/usr/lib"'
+  nvcc_of 12.4 bin
+  mkdir deps
+  touch deps/a_1.deb deps/a_2.deb
+  local check=(clone/scripts/gpu-check.sh --no-gpu --build b --deps deps)
+  stand_in cmake '[[ $1 == --version ]] && echo cmake version 3.25.1'
+  stand_in ninja
+  export CUDACXX=$work/bin/nvcc
+  refused "CMake failed" "${check[@]}"
+  same "$(grep -c '^-x .*/deps/a_[12].deb' dpkg.log)" 2
+  rm dpkg.log
+  echo a_2.deb >deps/packages.txt
+  refused "CMake failed" "${check[@]}"
+  same "$(cat dpkg.log)" "-x $work/deps/a_2.deb $work/b/deps"
+  echo a_3.deb >>deps/packages.txt
+  refused "a_3.deb of packages.txt is not in $work/deps" "${check[@]}"
 }
 
 scripts_are_found_through_a_link() {
