@@ -163,13 +163,20 @@ batch_norm_tape batch_norm_layer::run_forward(const const_tensor_view& x,
   });
 }
 
+bool batch_norm_layer::joins_round(const batch_norm_tape& tape) const {
+  if (batch_norm_replica::exchanges(tape))
+    return true;
+  // One that is none stands for another: the others may be at that one, and
+  // wait.
+  return participant_ && replica_.exchanges() && !replica_.options().online
+         && !replica_.is_readable(tape);
+}
+
 void batch_norm_layer::run_backward(const const_tensor_view& dy,
                                     const const_tensor_view& x,
                                     const batch_norm_tape& tape,
                                     const tensor_view& dx) {
-  auto* with = batch_norm_replica::exchanges(tape)
-                   ? require_participant("backward")
-                   : nullptr;
+  auto* with = joins_round(tape) ? require_participant("backward") : nullptr;
   if (with == nullptr)
     return learn([&] { replica_.backward_alone(dy, x, tape, dx); });
   auto message = prepare_or_give_up(

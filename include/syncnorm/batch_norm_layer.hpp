@@ -123,6 +123,9 @@ private:
   /// Returns the participant of a pass that exchanges; null if it stands alone.
   batch_norm_participant* require_participant(const char* call);
 
+  /// Whether the other copies wait for this one in a backward pass.
+  [[nodiscard]] bool joins_round(const batch_norm_tape& tape) const;
+
   batch_norm_tape run_forward(const const_tensor_view& x, const tensor_view& y);
   void run_backward(const const_tensor_view& dy, const const_tensor_view& x,
                     const batch_norm_tape& tape, const tensor_view& dx);

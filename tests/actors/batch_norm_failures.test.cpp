@@ -154,6 +154,27 @@ TEST_CASE_FIXTURE(replicated, "a copy that is called with the wrong arguments "
   }
 }
 
+TEST_CASE_FIXTURE(replicated, "a copy that goes backward by a tape of no "
+                              "forward pass gets that error, and every other "
+                              "copy learns of it") {
+  std::vector<batch_norm_tape> tapes(copy_count);
+  run_all(copy_count,
+          [&](std::size_t r) { tapes[r] = forward(*copies[r], r); });
+  tapes[1] = {};
+  auto thrown = run_copies(copy_count, [&](std::size_t r) {
+    auto x = make_x(r);
+    auto dy = x;
+    copies[r]->backward(dy.view(), x.view(), tapes[r], dy.view());
+  });
+  for (std::size_t r = 0; r < copy_count; ++r) {
+    auto [code, text] = outcome(thrown[r]);
+    CHECK(contains(text, "layer bn: backward: tape: expected that of a forward "
+                         "pass of this layer"));
+    CHECK(code == (r == 1 ? errc::invalid_argument : errc::participant_failed));
+  }
+  check_works_again(copies);
+}
+
 TEST_CASE_FIXTURE(replicated, "every argument is checked") {
   auto good = make_x(0);
   auto single = make_x(0, 2, dtype::float32);
