@@ -38,30 +38,46 @@ std::string to_text(const channel_payload& values) {
                      to_string(values.array().stream().where()));
 }
 
+[[noreturn]] void fail_expected(errc code, const std::string& layer,
+                                const char* call, const char* argument,
+                                const std::string& expected,
+                                const std::string& got) {
+  throw error{code, fmt::format("layer {}: {}: {}: expected {}, got {}", layer,
+                                call, argument, expected, got)};
+}
+
 } // namespace
 
 void batch_norm_replica::require(const char* call, const char* argument,
                                  const const_tensor_view& x) const {
-  auto fail = [&](errc code, const std::string& expected,
-                  const std::string& got) {
-    throw error{code,
-                fmt::format("layer {}: {}: {}: expected {}, got {}",
-                            options_.name, call, argument, expected, got)};
-  };
-  if (x.shape().channels != options_.channels)
-    fail(errc::shape_mismatch, fmt::format("{} channels", options_.channels),
-         fmt::format("[N, C, S] = {}", to_text(x.shape())));
-  if (x.type() != options_.type)
-    fail(errc::dtype_mismatch, to_string(options_.type), to_string(x.type()));
+  require_kind(call, argument, x);
   if (!same_memory(x.where(), options_.where))
-    fail(errc::device_mismatch, "memory of " + to_string(options_.where),
-         "memory of " + to_string(x.where()));
+    fail_expected(errc::device_mismatch, options_.name, call, argument,
+                  "memory of " + to_string(options_.where),
+                  "memory of " + to_string(x.where()));
+}
+
+void batch_norm_replica::require_kind(const char* call, const char* argument,
+                                      const const_tensor_view& x) const {
+  if (x.shape().channels != options_.channels)
+    fail_expected(errc::shape_mismatch, options_.name, call, argument,
+                  fmt::format("{} channels", options_.channels),
+                  fmt::format("[N, C, S] = {}", to_text(x.shape())));
+  if (x.type() != options_.type)
+    fail_expected(errc::dtype_mismatch, options_.name, call, argument,
+                  to_string(options_.type), to_string(x.type()));
 }
 
 void batch_norm_replica::require_like(const char* call, const char* argument,
                                       const const_tensor_view& view,
                                       const const_tensor_view& x) const {
   require(call, argument, view);
+  require_layout(call, argument, view, x);
+}
+
+void batch_norm_replica::require_layout(const char* call, const char* argument,
+                                        const const_tensor_view& view,
+                                        const const_tensor_view& x) const {
   if (view.shape() != x.shape() || view.format() != x.format())
     throw error{
         errc::shape_mismatch,
@@ -85,17 +101,23 @@ void batch_norm_replica::require_in_place(const char* call,
   }
 }
 
-void batch_norm_replica::require_inputs(
-    std::span<const const_tensor_view> xs) const {
+void batch_norm_replica::require_each(std::span<const const_tensor_view> xs,
+                                      requirement fits) const {
   if (xs.empty())
     throw error{errc::invalid_argument,
                 fmt::format("layer {}: forward: expected 1 batch or more, got "
                             "none",
                             options_.name)};
   if (xs.size() == 1)
-    return require("forward", "x", xs[0]);
+    return (this->*fits)("forward", "x", xs[0]);
   for (std::size_t i = 0; i < xs.size(); ++i)
-    require("forward", ("x[" + std::to_string(i) + "]").c_str(), xs[i]);
+    (this->*fits)("forward", fmt::format("x[{}]", i).c_str(), xs[i]);
+}
+
+void batch_norm_replica::require_to_bring(const const_tensor_view& dy,
+                                          const const_tensor_view& x) const {
+  require_kind("backward", "dy", dy);
+  require_layout("backward", "dy", dy, x);
 }
 
 void batch_norm_replica::require_alone(

@@ -226,9 +226,11 @@ batch_norm_message batch_norm_slave::measure(const forward_job& x) {
 void batch_norm_slave::start(const job_ptr& at, forward_job& x) {
   auto alone = !joins_round(x);
   x.trains = replica_->is_training() && !replica_->options().online;
-  if (on_device())
+  if (on_device()) {
+    replica_->require_to_bring(views_of(x.xs));
     for (auto& one : x.xs)
       x.backs.push_back(bring_here(one));
+  }
   // Before a kernel reads them.
   x.memory = hold(x);
   std::optional<batch_norm_message> message;
@@ -316,6 +318,8 @@ void batch_norm_slave::start(const job_ptr& at, backward_job& x) {
                             "forgotten, got {}",
                             replica_->options().name, x.ticket)};
   const auto& pass = i->second;
+  if (on_device())
+    replica_->require_to_bring(x.dy.view(), pass.x.view());
   x.back = bring_here(x.dy);
   // Not of dy, which is checked below.
   auto dx = make_output(pass.x.view().layout());

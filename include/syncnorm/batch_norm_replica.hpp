@@ -231,6 +231,15 @@ private:
   /// Takes back what was learned since then.
   void unlearn(const detail::learned_statistics& since);
 
+  /// Before tensors in host memory are copied to the device: asks whether they
+  /// fit there, for a forward pass, and as dy of the pass of x.
+  /// @throws error `shape_mismatch`, `dtype_mismatch`.
+  void require_to_bring(std::span<const const_tensor_view> xs) const {
+    require_each(xs, &batch_norm_replica::require_kind);
+  }
+  void require_to_bring(const const_tensor_view& dy,
+                        const const_tensor_view& x) const;
+
   /// Asks whether `forward_alone` would take each of these batches, one after
   /// the other.
   /// @throws error as it would.
@@ -278,13 +287,25 @@ private:
 
   void require(const char* call, const char* argument,
                const const_tensor_view& x) const;
+  /// But for the memory it lies in.
+  void require_kind(const char* call, const char* argument,
+                    const const_tensor_view& x) const;
   void require_like(const char* call, const char* argument,
                     const const_tensor_view& view,
                     const const_tensor_view& x) const;
+  void require_layout(const char* call, const char* argument,
+                      const const_tensor_view& view,
+                      const const_tensor_view& x) const;
   void require_in_place(const char* call, const char* argument,
                         const const_tensor_view& view, const char* input,
                         const const_tensor_view& x) const;
-  void require_inputs(std::span<const const_tensor_view> xs) const;
+  using requirement = void (batch_norm_replica::*)(
+      const char*, const char*, const const_tensor_view&) const;
+  void require_each(std::span<const const_tensor_view> xs,
+                    requirement fits) const;
+  void require_inputs(std::span<const const_tensor_view> xs) const {
+    require_each(xs, &batch_norm_replica::require);
+  }
   void require_forward(const const_tensor_view& x, const tensor_view& y) const;
   void require_backward(const const_tensor_view& dy, const const_tensor_view& x,
                         const batch_norm_tape& tape,

@@ -254,6 +254,28 @@ TEST_CASE_FIXTURE(host_tensors_on_their_way,
     CHECK(code_of(await_forward(std::move(x)).reason) == errc::device_failure);
 }
 
+TEST_CASE_FIXTURE(gpu_fixture, "a tensor in host memory that does not fit is "
+                               "refused before it is copied to a device") {
+  auto net = make_stages(1, options_on(0));
+  caf::scoped_actor self{system};
+  auto tensor_of = [](std::int64_t samples, std::int64_t channels) {
+    return with_gaps(tensor{make_layout(
+        dtype::float64, std::array<std::int64_t, 2>{samples, channels})});
+  };
+  auto forward = [&](std::int64_t channels) {
+    return await_forward(detail::request(self, net[0]->slave(), forward_atom_v,
+                                         tensor_of(4, channels)));
+  };
+  auto y = forward(3);
+  REQUIRE(describe(y.reason) == describe({}));
+  auto copies = devices.calls("copy");
+  CHECK(code_of(forward(2).reason) == errc::shape_mismatch);
+  auto dx = await_backward(detail::request(
+      self, net[0]->slave(), backward_atom_v, y.ticket, tensor_of(5, 3)));
+  CHECK(code_of(dx.reason) == errc::shape_mismatch);
+  CHECK(devices.calls("copy") == copies);
+}
+
 TEST_CASE_FIXTURE(gpu_fixture, "the order of arrival changes no bit of what "
                                "devices merge") {
   constexpr std::size_t copies = 5;

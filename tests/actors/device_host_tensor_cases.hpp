@@ -99,4 +99,22 @@ TEST_CASE_FIXTURE(layer_fixture, "a tensor in host memory that does not fit a "
         == "dtype_mismatch: layer bn: forward: x: expected float64, got "
            "float32");
   CHECK(refused(dtype::float64, 3) == describe({}));
+  auto refused_dy = [&](dtype type, std::int64_t samples) {
+    tensor x{make_layout(dtype::float64, std::array<std::int64_t, 2>{4, 3})};
+    auto y = await_forward(
+        detail::request(self, net[0]->slave(), forward_atom_v, with_gaps(x)));
+    tensor dy{make_layout(type, std::array<std::int64_t, 2>{samples, 3})};
+    return describe(
+        await_backward(detail::request(self, net[0]->slave(), backward_atom_v,
+                                       y.ticket, with_gaps(dy)))
+            .reason);
+  };
+  CHECK(refused_dy(dtype::float32, 4)
+        == "dtype_mismatch: layer bn: backward: dy: expected float64, got "
+           "float32");
+  CHECK(refused_dy(dtype::float64, 5)
+        == "shape_mismatch: layer bn: backward: dy: expected the layout of x, "
+           "[N, C, S] = [4, 3, 1] channels_first, got [5, 3, 1] "
+           "channels_first");
+  CHECK(refused_dy(dtype::float64, 4) == describe({}));
 }
