@@ -27,14 +27,16 @@ std::string clock_text(double seconds) {
                      whole % 60);
 }
 
-std::string pace(const progress_state& x) {
+/// @param evaluations are still to come.
+std::string pace(const progress_state& x, std::uint64_t evaluations) {
   if (x.seconds <= 0 || x.done == 0)
     return "";
   auto rate = static_cast<double>(x.done) / x.seconds;
   auto left = x.samples * (x.epochs - x.epoch + 1) - x.done;
+  auto seconds = static_cast<double>(left) / rate
+                 + static_cast<double>(evaluations) * x.evaluation;
   return fmt::format("  {:.0f} samples/s  waiting {:4.1f} %  ETA {}", rate,
-                     100 * x.waiting,
-                     clock_text(static_cast<double>(left) / rate));
+                     100 * x.waiting, clock_text(seconds));
 }
 
 std::string head(const progress_state& x) {
@@ -56,14 +58,15 @@ std::string one_row(std::FILE* terminal, std::string line) {
 std::string progress_line(const progress_state& state) {
   return fmt::format("{}  {:>{}}/{}  loss {:.4f}{}", head(state), state.done,
                      std::to_string(state.samples).size(), state.samples,
-                     state.loss, pace(state));
+                     state.loss, pace(state, state.epochs - state.epoch + 2));
 }
 
 std::string epoch_line(const progress_state& state, const metrics_row& epoch) {
   return fmt::format("{}  loss {:.4f}  held-out loss {:.4f}  accuracy {:.2f} "
                      "%{}",
                      head(state), epoch.loss, epoch.held_out_loss.value_or(0),
-                     100 * epoch.held_out_accuracy.value_or(0), pace(state));
+                     100 * epoch.held_out_accuracy.value_or(0),
+                     pace(state, state.epochs - state.epoch + 1));
 }
 
 progress_display::progress_display(std::FILE* out)

@@ -21,10 +21,13 @@ struct progress_state {
   double seconds = 0;
   /// Share of them spent waiting for other replicas.
   double waiting = 0;
+  /// Wall-clock seconds that the last evaluation took; 0 before the first.
+  double evaluation = 0;
 };
 
 /// `"epoch  3/15   832/1437  loss 0.2471  10234 samples/s  waiting  4.1 %
-/// ETA 0:17"`: the ETA at the rate of this epoch, without the held-out images.
+/// ETA 0:17"`: the ETA at the rate of this epoch, with an evaluation after each
+/// and one at the end, as long as the last one took.
 [[nodiscard]] std::string progress_line(const progress_state& state);
 
 /// `"epoch  3/15  loss 0.2471  held-out loss 0.1873  accuracy 95.28 %  10234

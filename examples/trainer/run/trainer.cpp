@@ -320,6 +320,7 @@ progress_state trainer::progress() const {
   result.done = state_.position;
   result.samples = data_.training.size();
   result.seconds = state_.seconds;
+  result.evaluation = evaluation_time_.count();
   if (state_.position > 0)
     result.loss = state_.loss / static_cast<double>(state_.position);
   if (state_.seconds > 0)
@@ -331,7 +332,10 @@ evaluation trainer::evaluate() {
   // With local norm every replica has running statistics of its own; the model
   // that is saved and tested is replica 0's.
   auto replicas = options_.norm == norm_kind::local ? 1 : replicas_.size();
-  return replicas_.evaluate(data_.held_out.size(), replicas);
+  auto begin = clock::now();
+  auto result = replicas_.evaluate(data_.held_out.size(), replicas);
+  evaluation_time_ = clock::now() - begin;
+  return result;
 }
 
 void trainer::finish_epoch() {
