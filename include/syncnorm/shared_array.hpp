@@ -2,6 +2,7 @@
 
 #include "syncnorm/detail/caf_compat.hpp"
 #include "syncnorm/detail/raw_floats.hpp"
+#include "syncnorm/detail/unset_vector.hpp"
 
 #include <algorithm>
 #include <cstddef>
@@ -32,7 +33,7 @@ public:
 
   /// Takes over `values` without copying them.
   explicit shared_array(std::vector<T> values)
-      : values_{std::make_shared<const std::vector<T>>(std::move(values))} {}
+      : values_{keep(std::move(values))} {}
 
   /// Takes those values.
   shared_array(std::initializer_list<T> values)
@@ -84,10 +85,10 @@ public:
   /// Reads what `save` has written; returns whether it is sound.
   template <class Source>
   bool load(Source& f) {
-    std::vector<T> values;
+    detail::unset_vector<T> values;
     if (!detail::load_floats(f, values, max_size))
       return false;
-    *this = shared_array{std::move(values)};
+    values_ = keep(std::move(values));
     return true;
   }
 
@@ -97,7 +98,21 @@ public:
   }
 
 private:
-  std::shared_ptr<const std::vector<T>> values_;
+  using shared_view = std::shared_ptr<const std::span<const T>>;
+
+  /// Returns all of `values`, a vector, which live as long.
+  template <class Vector>
+  static shared_view keep(Vector values) {
+    struct kept {
+      explicit kept(Vector x) : values{std::move(x)}, all{values} {}
+      Vector values;
+      std::span<const T> all;
+    };
+    auto here = std::make_shared<const kept>(std::move(values));
+    return {here, &here->all};
+  }
+
+  shared_view values_;
 };
 
 /// An array of float32.

@@ -3,6 +3,7 @@
 #include "syncnorm/detail/caf_compat.hpp"
 #include "syncnorm/detail/raw_floats.hpp"
 #include "syncnorm/detail/tensor_wire.hpp"
+#include "syncnorm/detail/unset_vector.hpp"
 #include "syncnorm/device_array.hpp"
 #include "syncnorm/tensor_view.hpp"
 
@@ -96,7 +97,7 @@ public:
     if (!layout)
       return false;
     // Memory is taken as the bytes come: a size that lies costs little.
-    auto memory = std::make_shared<std::vector<std::byte>>();
+    auto memory = std::make_shared<detail::unset_vector<std::byte>>();
     while (memory->size() < size) {
       auto done = memory->size();
       auto n = std::min<std::size_t>(detail::load_step_bytes, size - done);

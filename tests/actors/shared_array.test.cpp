@@ -9,6 +9,7 @@
 #include <cstring>
 #include <limits>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 using namespace syncnorm;
@@ -150,4 +151,12 @@ TEST_CASE("copies of an array share its memory") {
   CHECK(x == y);
   CHECK(float_array{}.size() == 0);
   CHECK(float_array{} == float_array{});
+}
+
+TEST_CASE("an array that was moved from is empty") {
+  float_array x{1, 2, 3};
+  auto y = std::move(x);
+  CHECK(x.size() == 0);
+  CHECK(x.data() == nullptr);
+  CHECK(y == float_array{1, 2, 3});
 }

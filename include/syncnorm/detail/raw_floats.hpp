@@ -41,8 +41,9 @@ bool save_floats(Sink& f, std::span<const T> values) {
 
 /// Reads what `save_floats` wrote. Returns false if the count is above
 /// `max_size` or if fewer bytes came.
-template <class Source, class T>
-bool load_floats(Source& f, std::vector<T>& values, std::uint64_t max_size) {
+template <class Source, class T, class Allocator>
+bool load_floats(Source& f, std::vector<T, Allocator>& values,
+                 std::uint64_t max_size) {
   constexpr std::size_t step = load_step_bytes / sizeof(T);
   std::uint64_t size = 0;
   if (!read_count(f, size) || size > max_size)

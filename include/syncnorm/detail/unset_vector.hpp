@@ -1,0 +1,36 @@
+#pragma once
+
+#include <memory>
+#include <new>
+#include <utility>
+#include <vector>
+
+namespace syncnorm::detail {
+
+/// Leaves new elements as the memory is, where a value is not given.
+template <class T>
+struct unset_allocator : std::allocator<T> {
+  template <class U>
+  struct rebind {
+    using other = unset_allocator<U>;
+  };
+
+  using std::allocator<T>::allocator;
+
+  template <class U>
+  void construct(U* at) {
+    ::new (static_cast<void*>(at)) U;
+  }
+
+  template <class U, class... Args>
+  void construct(U* at, Args&&... args) {
+    ::new (static_cast<void*>(at)) U(std::forward<Args>(args)...);
+  }
+};
+
+/// A vector that takes memory for what is read into it at once: `resize` does
+/// not fill it with zeros, which takes as long as to read it.
+template <class T>
+using unset_vector = std::vector<T, unset_allocator<T>>;
+
+} // namespace syncnorm::detail
