@@ -85,6 +85,15 @@ void require_same_shape(std::span<const module_list> trees) {
     compare(trees[0], trees[copy], copy);
 }
 
+std::vector<module_handle> modules_of(std::span<const module_list> trees) {
+  std::vector<module_handle> result;
+  for (const auto& tree : trees)
+    for (std::size_t i = 0; i < tree.size(); ++i)
+      if (tree[i].first_seen == i)
+        result.push_back(tree[i].module);
+  return result;
+}
+
 void callback_log::require_new(const module_node& node,
                                std::size_t copy) const {
   auto i = copy_of_.find(node.module);

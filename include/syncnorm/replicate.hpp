@@ -125,37 +125,6 @@ struct replicable_calls {
   }
 };
 
-/// How `execute_replication_callbacks` walks a tree of `Module`. The general
-/// template takes types with these members, none of which is required:
-///
-///     m.kind()      what it is, e.g. "BatchNorm2d"; a string
-///     m.children()  a range of pairs (name, pointer to Module), in order
-///     m.on_data_parallel_replicate(context, copy_id)
-///     m.on_data_parallel_release()
-///     m.on_data_parallel_failure(why)
-///
-/// and, if Module is polymorphic, finds the last three by `replicable` as well.
-/// Specialize it for a type that is not yours, with all five of its functions,
-/// of which `replicable_calls<Module>`, as a base, has the last three.
-template <class Module>
-struct module_traits : replicable_calls<Module> {
-  /// Names the kind of `m`: copies of one sub-module must be of one kind.
-  static std::string kind(const Module& m) {
-    if constexpr (requires { m.kind(); })
-      return std::string{m.kind()};
-    return "module";
-  }
-
-  /// The sub-modules of `m` with their names, in order.
-  static std::vector<std::pair<std::string, Module*>> children(Module& m) {
-    std::vector<std::pair<std::string, Module*>> result;
-    if constexpr (requires { m.children(); })
-      for (auto&& [name, child] : m.children())
-        result.emplace_back(std::string{name}, child ? &*child : nullptr);
-    return result;
-  }
-};
-
 /// The type of module by which a tree with a root of type `Module` is walked:
 /// `Module` itself, unless this is specialized for types whose sub-modules are
 /// known by a base of theirs. `module_traits` is taken of `type`.
@@ -177,6 +146,58 @@ auto pointer_to(const Owner& owner) {
     return owner ? &*owner : nullptr;
 }
 
+/// A sub-module of a `Module` with its name, of what `children` has for it.
+template <class Module, class Entry>
+auto child_of(Entry&& entry) {
+  auto&& [name, owner] = entry;
+  auto* child = pointer_to(owner);
+  using type = std::remove_pointer_t<decltype(child)>;
+  using base = std::conditional_t<std::is_convertible_v<type*, Module*>, Module,
+                                  typename module_base<type>::type>;
+  return std::pair<std::string, base*>{std::string{name}, child};
+}
+
+} // namespace detail
+
+/// How `execute_replication_callbacks` walks a tree below a `Module`. The
+/// general template takes types with these members, none of which is required:
+///
+///     m.kind()      what it is, e.g. "BatchNorm2d"; a string
+///     m.children()  a range of pairs (name, pointer to Module, or to another
+///                   type of module), in order
+///     m.on_data_parallel_replicate(context, copy_id)
+///     m.on_data_parallel_release()
+///     m.on_data_parallel_failure(why)
+///
+/// and, if Module is polymorphic, finds the last three by `replicable` as well.
+/// Specialize it for a type that is not yours, with all five of its functions,
+/// of which `replicable_calls<Module>`, as a base, has the last three.
+template <class Module>
+struct module_traits : replicable_calls<Module> {
+  /// Names the kind of `m`: copies of one sub-module must be of one kind.
+  static std::string kind(const Module& m) {
+    if constexpr (requires { m.kind(); })
+      return std::string{m.kind()};
+    return "module";
+  }
+
+  /// The sub-modules of `m` with their names, in order.
+  static auto children(Module& m) {
+    if constexpr (requires { m.children(); }) {
+      auto&& entries = m.children();
+      std::vector<decltype(detail::child_of<Module>(*std::begin(entries)))>
+          result;
+      for (auto&& entry : entries)
+        result.push_back(detail::child_of<Module>(entry));
+      return result;
+    } else {
+      return std::vector<std::pair<std::string, Module*>>{};
+    }
+  }
+};
+
+namespace detail {
+
 /// The addresses of what the elements of `owners` point to.
 template <class Owners>
 auto pointers_to(const Owners& owners) {
@@ -188,11 +209,14 @@ auto pointers_to(const Owners& owners) {
   return result;
 }
 
+inline void release(const module_handle& m) {
+  m.calls->release(m.address);
+}
+
 template <class Module>
 void execute_callbacks(std::span<Module* const> copies) {
-  using traits = module_traits<Module>;
   auto trees =
-      list_trees<Module, traits>("execute_replication_callbacks", copies);
+      list_trees<module_traits>("execute_replication_callbacks", copies);
   require_same_shape(trees);
   std::vector<callback_context> contexts;
   for (const auto& node : trees[0])
@@ -205,15 +229,13 @@ void execute_callbacks(std::span<Module* const> copies) {
         if (node.first_seen != i)
           continue;
         log.require_new(node, copy);
-        if (traits::replicate(*static_cast<Module*>(node.module), contexts[i],
-                              static_cast<std::int64_t>(copy)))
+        if (node.module.calls->replicate(node.module.address, contexts[i],
+                                         static_cast<std::int64_t>(copy)))
           log.add(node, copy);
       }
   } catch (...) {
     // The caller gets what the callback threw, not what a release does.
-    std::ignore = call_on_all(log.modules(), [](void* module) {
-      traits::release(*static_cast<Module*>(module));
-    });
+    std::ignore = call_on_all(log.modules(), release);
     throw;
   }
 }
@@ -223,8 +245,8 @@ void execute_callbacks(std::span<Module* const> copies) {
 template <class Module, class F>
 void call_on_trees(std::string_view function, std::span<Module* const> roots,
                    F f) {
-  auto trees = list_trees<Module, module_traits<Module>>(function, roots);
-  if (auto thrown = call_on_all(modules_of<Module>(trees), f))
+  auto trees = list_trees<module_traits>(function, roots);
+  if (auto thrown = call_on_all(modules_of(trees), f))
     std::rethrow_exception(thrown);
 }
 
@@ -262,9 +284,8 @@ void execute_replication_callbacks(const Copies& copies) {
 template <class Copies>
 void release_replicas(const Copies& copies) {
   auto roots = detail::pointers_to(copies);
-  detail::call_on_trees(
-      "release_replicas", detail::view_of(roots),
-      []<class Module>(Module* m) { module_traits<Module>::release(*m); });
+  detail::call_on_trees("release_replicas", detail::view_of(roots),
+                        detail::release);
 }
 
 /// Tells the other copies that this one cannot go on, for example because its
@@ -278,9 +299,10 @@ void fail_replica(Module* copy, const std::string& why) {
   if (copy == nullptr)
     detail::throw_null("fail_replica", "the copy");
   auto roots = detail::pointers_to(std::array{copy});
-  detail::call_on_trees(
-      "fail_replica", detail::view_of(roots),
-      [&why]<class Base>(Base* m) { module_traits<Base>::fail(*m, why); });
+  detail::call_on_trees("fail_replica", detail::view_of(roots),
+                        [&why](const detail::module_handle& m) {
+                          m.calls->fail(m.address, why);
+                        });
 }
 
 } // namespace syncnorm

@@ -120,6 +120,16 @@ struct norm_module final : base_module, replicable {
   std::int64_t copies = 0;
 };
 
+/// A network whose layers are of another type, the first at its own address.
+struct network {
+  node first;
+  node second;
+
+  [[nodiscard]] std::vector<std::pair<std::string, node*>> children() {
+    return {{"first", &first}, {"second", &second}};
+  }
+};
+
 } // namespace
 
 TEST_CASE("all callbacks of copy 0 run before any other copy's, parents first "
@@ -157,6 +167,31 @@ TEST_CASE("the copies of a sub-module share one context, other sub-modules "
   CHECK(norms[0] == norms[1]);
   CHECK(heads[0] == heads[1]);
   CHECK(norms[0] != heads[0]);
+}
+
+TEST_CASE("sub-modules may be of another type than their parent") {
+  names log;
+  std::vector<network> copies(2);
+  std::vector<network*> pointers;
+  for (auto& copy : copies) {
+    pointers.push_back(&copy);
+    for (auto& [name, layer] : copy.children()) {
+      layer->type = "Norm";
+      layer->on_replicate = [&log](callback_context& context, std::int64_t id) {
+        log.push_back(context.path() + "@" + std::to_string(id));
+      };
+      layer->on_release = [&log, name = name] { log.push_back("-" + name); };
+    }
+  }
+  execute_replication_callbacks(pointers);
+  CHECK(log == names{"first@0", "second@0", "first@1", "second@1"});
+  log.clear();
+  release_replicas(pointers);
+  CHECK(log == names{"-first", "-second", "-first", "-second"});
+  copies[1].second.type = "Conv2d";
+  CHECK(error_of([&] { execute_replication_callbacks(pointers); })
+        == "execute_replication_callbacks: copy 1 differs from copy 0 at "
+           "second: expected Norm, found Conv2d");
 }
 
 TEST_CASE("modules below a polymorphic base are found, and slaves read what "

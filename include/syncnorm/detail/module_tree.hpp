@@ -1,18 +1,53 @@
 #pragma once
 
+#include <compare>
 #include <cstddef>
+#include <cstdint>
 #include <exception>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
-#include <unordered_map>
+#include <utility>
 #include <vector>
 
 // What `execute_replication_callbacks` knows of a tree of modules, whatever
-// their type.
+// their types.
+
+namespace syncnorm {
+
+class callback_context;
+
+} // namespace syncnorm
 
 namespace syncnorm::detail {
+
+/// What `module_traits` do with a module of a type.
+struct module_calls {
+  bool (*replicate)(void* module, callback_context& context,
+                    std::int64_t copy_id);
+  void (*release)(void* module);
+  void (*fail)(void* module, const std::string& why);
+};
+
+template <class Traits, class Module>
+inline constexpr module_calls calls_of{
+    [](void* m, callback_context& context, std::int64_t copy_id) {
+      return Traits::replicate(*static_cast<Module*>(m), context, copy_id);
+    },
+    [](void* m) { Traits::release(*static_cast<Module*>(m)); },
+    [](void* m, const std::string& why) {
+      Traits::fail(*static_cast<Module*>(m), why);
+    }};
+
+/// A module. Its first member may lie at the same address and be another.
+struct module_handle {
+  void* address = nullptr;
+  const module_calls* calls = nullptr;
+
+  auto operator<=>(const module_handle&) const = default;
+};
 
 /// A place in a tree of modules.
 struct module_node {
@@ -22,7 +57,7 @@ struct module_node {
   std::string kind;
   /// The names of its children, in order.
   std::vector<std::string> children;
-  void* module = nullptr;
+  module_handle module{};
   /// The first place, in the order of the walk, where the same module stands.
   std::size_t first_seen = 0;
 };
@@ -51,26 +86,27 @@ public:
   void add(const module_node& node, std::size_t copy);
 
   /// Those whose callback has run, in that order.
-  [[nodiscard]] const std::vector<void*>& modules() const noexcept {
+  [[nodiscard]] const std::vector<module_handle>& modules() const noexcept {
     return modules_;
   }
 
 private:
-  std::vector<void*> modules_;
-  std::unordered_map<const void*, std::size_t> copy_of_;
+  std::vector<module_handle> modules_;
+  std::map<module_handle, std::size_t> copy_of_;
 };
 
 /// Appends the places of the tree below `m`, a child of the place `parent`
 /// called `name`.
-template <class Module, class Traits>
+template <template <class> class Traits, class Module>
 void list_tree(std::string_view function, Module& m, std::string path,
-               module_list& out,
-               std::unordered_map<const void*, std::size_t>& seen) {
+               module_list& out, std::map<module_handle, std::size_t>& seen) {
+  using traits = Traits<Module>;
   auto here = out.size();
-  auto first_seen = seen.try_emplace(&m, here).first->second;
-  auto children = Traits::children(m);
+  module_handle module{&m, &calls_of<traits, Module>};
+  auto first_seen = seen.try_emplace(module, here).first->second;
+  auto children = traits::children(m);
   auto& node = out.emplace_back();
-  node = {path, Traits::kind(m), {}, &m, first_seen};
+  node = {path, traits::kind(m), {}, module, first_seen};
   for (auto& [name, child] : children)
     node.children.push_back(name);
   if (first_seen != here)
@@ -82,47 +118,33 @@ void list_tree(std::string_view function, Module& m, std::string path,
     child_path += name;
     if (child == nullptr)
       throw_null(function, "the sub-module " + child_path);
-    list_tree<Module, Traits>(function, *child, child_path, out, seen);
+    list_tree<Traits>(function, *child, child_path, out, seen);
   }
 }
 
-template <class Module, class Traits>
-module_list list_tree(std::string_view function, Module& root) {
-  module_list result;
-  std::unordered_map<const void*, std::size_t> seen;
-  list_tree<Module, Traits>(function, root, {}, result, seen);
-  return result;
-}
-
-template <class Module, class Traits>
+template <template <class> class Traits, class Module>
 std::vector<module_list> list_trees(std::string_view function,
                                     std::span<Module* const> roots) {
   std::vector<module_list> result;
   for (auto* root : roots) {
     if (root == nullptr)
       throw_null(function, "copy " + std::to_string(result.size()));
-    result.push_back(list_tree<Module, Traits>(function, *root));
+    std::map<module_handle, std::size_t> seen;
+    list_tree<Traits>(function, *root, {}, result.emplace_back(), seen);
   }
   return result;
 }
 
 /// Returns the modules of each tree in order, each once.
-template <class Module>
-std::vector<Module*> modules_of(std::span<const module_list> trees) {
-  std::vector<Module*> result;
-  for (const auto& tree : trees)
-    for (std::size_t i = 0; i < tree.size(); ++i)
-      if (tree[i].first_seen == i)
-        result.push_back(static_cast<Module*>(tree[i].module));
-  return result;
-}
+[[nodiscard]] std::vector<module_handle>
+modules_of(std::span<const module_list> trees);
 
 /// Calls `f` with each of `modules`, also when it has thrown for one.
 /// @returns the first exception, or null.
-template <class Module, class F>
-std::exception_ptr call_on_all(const std::vector<Module*>& modules, F f) {
+template <class F>
+std::exception_ptr call_on_all(const std::vector<module_handle>& modules, F f) {
   std::exception_ptr first;
-  for (auto* module : modules)
+  for (const auto& module : modules)
     try {
       f(module);
     } catch (...) {
