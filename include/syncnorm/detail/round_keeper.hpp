@@ -21,7 +21,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <tuple>
@@ -61,6 +60,8 @@ public:
     fail(make_error(errc::master_down, where() + ": the master has exited"),
          fault::elsewhere);
     end_deadline_watch(std::exchange(watch_, nullptr));
+    for (const auto& [who, watched] : std::exchange(watched_, {}))
+      detail::demonitor(this, watched);
     monitor_.ended(where());
   }
 
@@ -371,7 +372,7 @@ private:
   /// What `keep_early` keeps.
   std::map<std::int64_t, std::function<void()>> early_;
   std::map<std::int64_t, caf::error> expelled_;
-  std::set<caf::actor_addr> watched_;
+  std::map<caf::actor_addr, monitored> watched_;
 
   /// The timer that rings next, and when, if it has not.
   caf::actor watch_;

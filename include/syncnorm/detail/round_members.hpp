@@ -92,10 +92,13 @@ sync_metrics round_keeper<In, Out>::count() const {
 
 template <class In, class Out>
 void round_keeper<In, Out>::watch_actor(const caf::actor& participant) {
-  if (watched_.insert(participant.address()).second)
-    detail::monitor(this, participant,
-                    [this](const caf::actor_addr& who,
-                           const caf::error& reason) { on_down(who, reason); });
+  auto [place, is_new] = watched_.try_emplace(participant.address());
+  if (is_new)
+    place->second = detail::monitor(
+        this, participant,
+        [this](const caf::actor_addr& who, const caf::error& reason) {
+          on_down(who, reason);
+        });
 }
 
 template <class In, class Out>
