@@ -683,6 +683,20 @@ TEST_CASE("a folder that cannot be written to is refused by name") {
                  "/dev/full: cannot be written: No space left"));
 }
 
+TEST_CASE("a file that is deleted while it grows is an error: what is appended "
+          "is lost") {
+  scratch_folder folder;
+  growing_file file{folder / "rows", false};
+  file.append("x");
+  file.flush();
+  std::filesystem::remove(folder / "rows");
+  CHECK(message_of([&] {
+          file.append("y");
+          file.flush();
+        })
+        == (folder / "rows").string() + ": was deleted");
+}
+
 TEST_CASE("a chart draws each series and leaves out what is not "
           "finite") {
   chart_series series{"a<b", {{1, 2}, {2, NAN}, {4, 8, 1}}};

@@ -3,6 +3,7 @@
 #include "trainer/failure.hpp"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <cerrno>
 #include <cstring>
@@ -25,6 +26,11 @@ void growing_file::append(std::string_view bytes) {
 void growing_file::flush() {
   if (std::fflush(file_.get()) != 0)
     fail("cannot be written");
+  // What is appended to a file without a name is lost.
+  struct stat about {};
+  if (::fstat(fileno(file_.get()), &about) == 0 && S_ISREG(about.st_mode)
+      && about.st_nlink == 0)
+    throw failure{fmt::format("{}: was deleted", path_.string())};
 }
 
 void growing_file::fail(const char* what) const {

@@ -18,7 +18,7 @@ public:
   /// @throws failure, for example if the disk is full.
   void append(std::string_view bytes);
 
-  /// @throws failure, for example if the disk is full.
+  /// @throws failure, for example if the disk is full, or the file was deleted.
   void flush();
 
 private:

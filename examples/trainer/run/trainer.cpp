@@ -15,6 +15,7 @@
 #include <exception>
 #include <filesystem>
 #include <numeric>
+#include <system_error>
 #include <utility>
 
 namespace syncnorm::train {
@@ -401,10 +402,12 @@ void trainer::write_checkpoint() {
 }
 
 std::string trainer::checkpoint_before() const {
-  return saved_step_
-             ? fmt::format("; the checkpoint before it is {}, of step {}",
-                           checkpoint_file(options_), *saved_step_)
-             : std::string{};
+  auto file = checkpoint_file(options_);
+  std::error_code ignored;
+  if (!saved_step_ || !std::filesystem::exists(file, ignored))
+    return "";
+  return fmt::format("; the checkpoint before it is {}, of step {}", file,
+                     *saved_step_);
 }
 
 std::string trainer::conclude() {
