@@ -31,6 +31,17 @@ batch_norm_layer::batch_norm_layer(caf::actor_system& system,
     : system_{&system},
       replica_{std::move(options)} {}
 
+batch_norm_layer& batch_norm_layer::operator=(batch_norm_layer&& other) {
+  if (this == &other)
+    return *this;
+  system_ = other.system_;
+  replica_ = std::move(other.replica_);
+  may_stand_alone_ = other.may_stand_alone_;
+  users_ = std::move(other.users_);
+  participant_ = std::move(other.participant_);
+  return *this;
+}
+
 batch_norm_layer batch_norm_layer::clone() const {
   const auto& options = replica_.options();
   return clone_to(options.where, options.stream);

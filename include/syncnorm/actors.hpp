@@ -63,9 +63,10 @@ using sync_master_actor = detail::typed_actor<
     /// From a registered slave that cannot do its part of the round, or from
     /// the owner (identifier 0), with the reason: the round that is not
     /// complete yet, or the next, fails with `participant_failed` for all
-    /// others, also if the sender's message is there. The owner is the actor
-    /// that led last, in an earlier generation too. If none has, or a thread
-    /// led last, any actor of the master's node may say it.
+    /// others, also if the sender's message is there; with
+    /// `continue_with_survivors` it goes on without that slave. The owner is
+    /// the actor that led last, in an earlier generation too. If none has, or a
+    /// thread led last, any actor of the master's node may say it.
     caf::result<void>(give_up_atom, round_tag, std::string),
 
     /// From the owner, if it is a thread: the same. The slot shows that it is
@@ -107,8 +108,10 @@ using batch_norm_slave_actor = detail::typed_actor<
     /// evaluation and in online standardization. To go backward through fixed
     /// statistics, make the layer `frozen` and leave it in training. A copy on
     /// a CUDA device takes x from there or from host memory, and answers where
-    /// x was.
-    /// Errors: shape_mismatch, dtype_mismatch, device_mismatch, for which the
+    /// x was. Who does not wait for the answer does not learn the ticket: x is
+    /// kept until the copy is released.
+    /// Errors: shape_mismatch, dtype_mismatch, device_mismatch,
+    /// malformed_message if a counter cannot count x as well, for which the
     /// other copies, if they take part, get participant_failed. Of the round,
     /// if it is one, as run_slave_atom; master_down if the master's copy was
     /// released.

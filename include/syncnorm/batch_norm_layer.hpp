@@ -49,8 +49,8 @@ public:
 
   /// Takes over state and seat; the other is only good to be destroyed.
   batch_norm_layer(batch_norm_layer&&) = default;
-  /// As the constructor.
-  batch_norm_layer& operator=(batch_norm_layer&&) = default;
+  /// As the constructor; assigned to itself a layer stays as it is.
+  batch_norm_layer& operator=(batch_norm_layer&& other);
 
   /// For `execute_replication_callbacks`, the options that all copies must
   /// agree in: `"BatchNorm(64, float32)"`, or, as far as they are not the
@@ -95,6 +95,9 @@ public:
   ///         other copies get `participant_failed`.
   /// @throws error `invalid_argument` if another thread is in a pass of this
   ///         copy, which goes on.
+  /// @throws error `malformed_message` in training, if a counter of the state
+  /// is
+  ///         negative or cannot count x as well.
   /// @throws error `unregistered` in training, if this copy was not told whose
   ///         copy it is.
   /// @throws error as `batch_norm_participant::run` if another copy is at

@@ -26,7 +26,7 @@ using batch_norm_master_actor =
 /// @param participants how many take part in each round, the owner included; a
 ///                     round of fewer fails, unless `options.policy` is to go
 ///                     on with the survivors.
-/// @throws error as `spawn_sync_master`.
+/// @throws error as `spawn_sync_master` and `batch_norm_reduction`.
 [[nodiscard]] batch_norm_master_actor
 spawn_batch_norm_master(caf::actor_system& system, sync_options options,
                         std::int64_t participants);
@@ -45,7 +45,7 @@ using batch_norm_relays = sync_relays<batch_norm_message, batch_norm_reply>;
 /// Spawns the relays of a layer's copies in this process: none, unless `copies`
 /// are more than the fan-in of `options`.
 /// @param copies the owner included.
-/// @throws error as `plan_relays` and `resolve`.
+/// @throws error as `plan_relays`, `resolve` and `spawn_sync_relay`.
 [[nodiscard]] std::shared_ptr<batch_norm_relays>
 spawn_batch_norm_relays(caf::actor_system& system,
                         const batch_norm_master_actor& master,
@@ -81,8 +81,9 @@ merge_messages(std::span<const identified<batch_norm_message>> messages,
 ///            the owner's values.
 /// @throws error `shape_mismatch`, `dtype_mismatch`, `invalid_argument` or
 ///         `malformed_message`, naming the replica, if the messages disagree
-///         with the owner's in mode, type or channels or have another size
-///         than they say.
+///         with the owner's in mode, type or channels, have another size than
+///         they say, or cannot count their elements as well;
+///         `device_mismatch` if parts of a message lie on several devices.
 [[nodiscard]] batch_norm_reply
 merge_round(std::span<const identified<batch_norm_message>> messages,
             const device_stream& on = {});

@@ -38,8 +38,8 @@ public:
   ///                forward and backward.
   /// @param copies how many participants there will be, this one included.
   /// @throws error `invalid_argument` for options that `sync_options::validate`
-  ///         refuses, less than one copy, or `options.participants` of another
-  ///         number.
+  ///         refuses, a bad configuration (`read_defaults`), less than one
+  ///         copy, or `options.participants` of another number.
   batch_norm_participant(caf::actor_system& system, sync_options options,
                          std::int64_t copies);
 
@@ -49,7 +49,8 @@ public:
   /// @param deadline how long to wait for a device of this participant; left
   ///                 open: as configured, see `sync_defaults`.
   /// @throws error as the master answers: `duplicate_identifier` if that copy
-  ///         is registered already, `invalid_identifier`, `master_down`.
+  ///         is registered already, `invalid_identifier`, `master_down`;
+  ///         `invalid_argument` for a null master or a bad configuration.
   batch_norm_participant(caf::actor_system& system,
                          const batch_norm_master_actor& master,
                          std::int64_t copy_id,

@@ -70,8 +70,8 @@ public:
   /// Copy 0 spawns the master and publishes it; each copy spawns its slave
   /// actor and returns when that has registered.
   /// @throws error `duplicate_identifier` if this copy's callback has run
-  ///         before and it was not released; as the master answers a
-  ///         registration.
+  ///         before and it was not released; `invalid_argument` for a bad
+  ///         configuration; as the master answers a registration.
   /// Threads: waits for actors, without a deadline: not to be called from one
   ///          of CAF's workers, but from a detached actor or a thread of your
   ///          own.

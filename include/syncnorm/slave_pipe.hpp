@@ -151,10 +151,11 @@ public:
   }
 
   /// Tells the master that this slave cannot do its part of the next round: the
-  /// round fails with `participant_failed` and that reason for the others. So
-  /// does one that is not complete yet, also if this slave has sent its message
-  /// into it: to have its reply, wait for that first. For an actor, `self` is
-  /// the one that registered.
+  /// round fails with `participant_failed` and that reason for the others, or,
+  /// with `continue_with_survivors`, goes on without this slave. So does one
+  /// that is not complete yet, also if this slave has sent its message into it:
+  /// to have its reply, wait for that first. For an actor, `self` is the one
+  /// that registered.
   template <class Self>
   void give_up(Self&& self, std::string why) {
     detail::send(self, master_, give_up_atom_v, next_tag(), std::move(why));

@@ -53,7 +53,8 @@ struct sync_metrics {
   /// by cause; causes that have not occurred are left out. Between two rounds
   /// these are no failures: a generation that begins, a master that ends, a
   /// participant that lets go of its pipe or exits in good order. The last
-  /// becomes one when somebody comes to the round that it is missing from. A
+  /// becomes one when somebody comes to the round that it is missing from; with
+  /// survivors, who do not miss it, it is neither counted nor logged. A
   /// master cannot tell how somebody behind a relay has ended: with
   /// `fail_round` it assumes good order, with survivors a failure.
   std::vector<failure_count> failures;

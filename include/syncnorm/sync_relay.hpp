@@ -49,8 +49,8 @@ struct replica_range {
 /// @param layer as the master's.
 /// @param merge the `sync_reduction::merge` of the master.
 /// @throws error `invalid_argument` for an empty layer name or function, a null
-///         parent, or a range that is empty, does not begin with 1 or more, or
-///         goes beyond 2^63 - 2.
+///         parent, a range that is empty, does not begin with 1 or more, or
+///         goes beyond 2^63 - 2, or a bad configuration.
 template <class In, class Out>
 [[nodiscard]] sync_master_actor<In, Out>
 spawn_sync_relay(caf::actor_system& system,

@@ -487,6 +487,54 @@ TEST_CASE_FIXTURE(layer_fixture, "several layers work side by side, one after "
   });
 }
 
+namespace {
+
+// begin: network
+/// A network of two layers.
+struct network {
+  batch_norm_layer first;
+  batch_norm_layer second;
+
+  std::vector<std::pair<std::string, batch_norm_layer*>> children() {
+    return {{"first", &first}, {"second", &second}};
+  }
+};
+// end: network
+
+} // namespace
+
+TEST_CASE_FIXTURE(layer_fixture, "a layer that is assigned to itself stays as "
+                                 "it is") {
+  batch_norm_layer layer{system, {.channels = 1, .type = dtype::float64}};
+  write(layer.replica().state(), "weight", {2});
+  auto& same = layer;
+  layer = std::move(same);
+  CHECK(read(layer.replica().state(), "weight") == std::vector<double>{2});
+}
+
+TEST_CASE_FIXTURE(layer_fixture, "the layers of a network are replicated with "
+                                 "it, each under a master of its own") {
+  batch_norm_options options{.channels = 1, .type = dtype::float64};
+  network one{{system, options}, {system, options}};
+  network two{one.first.clone(), one.second.clone()};
+  std::vector copies{&one, &two};
+  execute_replication_callbacks(copies);
+  double means[2][2] = {};
+  run_all(2, [&](std::size_t r) {
+    tensor x{make_layout(dtype::float64, std::array<std::int64_t, 2>{1, 1})};
+    auto y = x;
+    x.set(0, r == 0 ? 1 : 3);
+    means[r][0] = copies[r]->first.forward(x.view(), y.view()).mean()[0];
+    x.set(0, r == 0 ? 10 : 30);
+    means[r][1] = copies[r]->second.forward(x.view(), y.view()).mean()[0];
+  });
+  for (const auto& mean : means) {
+    CHECK(mean[0] == 2);
+    CHECK(mean[1] == 20);
+  }
+  release_replicas(copies);
+}
+
 TEST_CASE_FIXTURE(layer_fixture, "two groups of two among four copies keep "
                                  "apart") {
   std::vector<layers> groups;
