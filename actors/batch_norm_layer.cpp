@@ -31,7 +31,8 @@ batch_norm_layer::batch_norm_layer(caf::actor_system& system,
     : system_{&system},
       replica_{std::move(options)} {}
 
-batch_norm_layer& batch_norm_layer::operator=(batch_norm_layer&& other) {
+batch_norm_layer&
+batch_norm_layer::operator=(batch_norm_layer&& other) noexcept {
   if (this == &other)
     return *this;
   system_ = other.system_;

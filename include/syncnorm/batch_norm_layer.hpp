@@ -50,7 +50,7 @@ public:
   /// Takes over state and seat; the other is only good to be destroyed.
   batch_norm_layer(batch_norm_layer&&) = default;
   /// As the constructor; assigned to itself a layer stays as it is.
-  batch_norm_layer& operator=(batch_norm_layer&& other);
+  batch_norm_layer& operator=(batch_norm_layer&& other) noexcept;
 
   /// For `execute_replication_callbacks`, the options that all copies must
   /// agree in: `"BatchNorm(64, float32)"`, or, as far as they are not the
