@@ -16,8 +16,9 @@ Left out is what every such machine has: libc, libstdc++, perl, tar and the like
             other .deb file that lies in DIR
   --help    prints this
 
-DIR/packages.txt names the files. Needs Debian 12 or a system with the same package names, and apt-get. Nothing
-is installed. scripts/gpu-check.sh takes DIR as its --deps.
+DIR/packages.txt names the files. Needs Debian 12 or a system with the same
+package names, and apt-get. Nothing is installed. scripts/gpu-check.sh takes DIR
+as its --deps.
 TEXT
 }
 
