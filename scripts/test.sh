@@ -7,9 +7,10 @@
 #            linting, no CUDA
 #   --help   prints this and stops
 #
-# On a slow machine those of these four are left out, and named before the last
+# On a slow machine those of these five are left out, and named before the last
 # tests, that would make all of it take longer than SYNCNORM_TEST_MINUTES
-# (default 40; 0: no limit), if each stage takes what it takes on two cores.
+# (default 38; 0: no limit), if each takes what it takes on two cores, and as
+# much longer as the build of all took.
 set -euo pipefail
 . "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/lib.sh"
 
@@ -32,7 +33,7 @@ esac
   exit 2
 }
 
-minutes_for_all=${SYNCNORM_TEST_MINUTES:-40}
+minutes_for_all=${SYNCNORM_TEST_MINUTES:-38}
 [[ $minutes_for_all =~ ^[0-9]{1,9}$ ]] || {
   echo "test: SYNCNORM_TEST_MINUTES: expected a number of minutes, found" \
     "\"$minutes_for_all\"" >&2
@@ -85,15 +86,29 @@ compile_cuda() {
   (cd "$root" && ctest --preset cuda-compile -R "$cuda_tests")
 }
 
-left_out=()
-# All tests, at the end.
+# What all tests and a build of all take in minutes on two cores.
 tests_minutes=10
+build_minutes=12
+# How much longer this machine takes, in percent, as far as is known.
+slowness=100
+left_out=()
+
+build_all() {
+  local begin=$SECONDS fresh=yes
+  [[ ! -d $root/build/cpu ]] || fresh=no
+  say "building all, optimized, warnings as errors"
+  build cpu
+  local percent=$(((SECONDS - begin) * 100 / (60 * build_minutes)))
+  # What an earlier build left to do tells nothing.
+  [[ $fresh == no ]] || ((percent <= slowness)) || slowness=$percent
+}
 
 # stage NAME MINUTES COMMAND...: runs it, if there are so many minutes left.
 stage() {
-  local name=$1 minutes=$2 limit=$minutes_for_all
+  local name=$1 minutes=$2 limit=$minutes_for_all left
   shift 2
-  if ((limit > 0 && SECONDS > 60 * (limit - tests_minutes - minutes))); then
+  left=$((60 * limit - SECONDS))
+  if ((limit > 0 && left * 100 < 60 * (minutes + tests_minutes) * slowness)); then
     left_out+=("$name")
     return
   fi
@@ -102,14 +117,13 @@ stage() {
 
 "$root/scripts/setup.sh"
 check_format
-say "building all, optimized, warnings as errors"
-build cpu
+build_all
 if [[ $quick == no ]]; then
   stage fuzz 3 fuzz
-  stage tsan 6 sanitize tsan actors
-  stage asan-ubsan 5 sanitize asan-ubsan actors
-  stage cuda 4 compile_cuda
-  stage lint 3 "$root/scripts/lint.sh"
+  stage cuda 3 compile_cuda
+  stage tsan 5 sanitize tsan actors
+  stage lint 2 "$root/scripts/lint.sh"
+  stage asan-ubsan 6 sanitize asan-ubsan actors
 fi
 say "all tests (after $((SECONDS / 60)) min)"
 ((${#left_out[@]} == 0)) ||
