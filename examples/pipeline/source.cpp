@@ -60,7 +60,7 @@ batch source::read_batch() {
     finish("--batch: no memory for " + std::to_string(options_.batch_size)
            + " records of " + std::to_string(reader_->features()) + " numbers");
   } catch (const syncnorm::error& x) {
-    finish(x.what());
+    finish(std::string{"--batch: "} + x.what());
   }
   return {};
 }

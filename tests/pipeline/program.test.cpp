@@ -312,7 +312,7 @@ TEST_CASE("a batch that no memory can hold is refused in words") {
   check_refused("--input=" + input.name + " --batch=1000000000000000",
                 "--batch: no memory for 1000000000000000 records of 2 numbers");
   check_refused("--input=" + input.name + " --batch=9223372036854775807",
-                "pipeline: ");
+                "pipeline: --batch: ");
 }
 
 TEST_CASE("a state that could not be saved is refused before the first "

@@ -21,10 +21,16 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
+#include <functional>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <thread>
+#include <type_traits>
+#include <utility>
 
 using namespace syncnorm;
 using namespace syncnorm::train;
@@ -109,10 +115,47 @@ struct network_config : test_config {
   }
 };
 
-/// A run of two nodes, of which the one that joins has too few images.
+/// A replica that does all that `real` does, and then has failed in that step.
+replica_actor spawn_late_failure(caf::actor_system& system,
+                                 const replica_actor& real,
+                                 std::uint64_t step) {
+  auto disguise = system.spawn([real, step](caf::event_based_actor* self) {
+    self->set_default_handler([self, real](caf::scheduled_actor*, auto& x) {
+      auto to = caf::actor_cast<caf::actor>(real);
+      // CAF 0.17 has another type for what it gives.
+      if constexpr (std::is_same_v<decltype(x), caf::message&>)
+        compat::delegate(self, to, std::move(x));
+      else
+        compat::delegate(self, to, x.move_content_to_message());
+      return caf::message{};
+    });
+    return caf::behavior{[self, real, step](step_atom, const step_plan& plan) {
+      auto promise = self->make_response_promise<step_report>();
+      auto report = [promise,
+                     failed = plan.step == step](const step_report& x) mutable {
+        if (failed)
+          promise.deliver(
+              make_error(errc::invalid_argument, "lost at the end"));
+        else
+          promise.deliver(x);
+      };
+      auto fail = [promise](caf::error& x) mutable {
+        promise.deliver(std::move(x));
+      };
+      compat::request(self, real, step_atom_v, plan).then(report, fail);
+      return promise;
+    }};
+  });
+  return caf::actor_cast<replica_actor>(
+      caf::actor_cast<caf::strong_actor_ptr>(disguise));
+}
+
+/// A run of two nodes, of which the one that joins fails.
 struct faulty_run {
   settings options;
   dataset_ptr too_few;
+  /// In which step the worker's replica has failed once it is done.
+  std::optional<std::uint64_t> late_failure;
   network_config here;
   network_config there;
   caf::actor_system server{here};
@@ -122,10 +165,13 @@ struct faulty_run {
   std::unique_ptr<fleet> processes;
   told output;
 
+  /// @param data of the worker.
   explicit faulty_run(const settings& given,
-                      const dataset_ptr& data = fewer_digits())
+                      const dataset_ptr& data = fewer_digits(),
+                      std::optional<std::uint64_t> late = std::nullopt)
       : options{given},
-        too_few{data} {
+        too_few{data},
+        late_failure{late} {
     options.serve = "127.0.0.1:0";
     options.workers = 1;
     auto no = [] { return false; };
@@ -143,11 +189,11 @@ struct faulty_run {
       working.join();
   }
 
+  /// @param stop is asked after each step whether that was the last one.
   /// @returns what the trainer says at its end.
-  std::string run() {
+  std::string run(const std::function<bool()>& stop = [] { return false; }) {
     auto end = message_of([&] {
-      trainer coordinator{options, *digits, *processes, output.display,
-                          [] { return false; }};
+      trainer coordinator{options, *digits, *processes, output.display, stop};
       auto text = coordinator.run();
       processes->end(true, text);
       throw failure{text};
@@ -166,13 +212,16 @@ private:
     own.serve.clear();
     own.join = line.substr(start.size(), line.find(": waiting") - start.size());
     working = std::thread{[this, own] {
-      application app{"a worker", -1, "same",
-                      one_replica(worker, own, too_few)};
+      auto real = one_replica(worker, own, too_few);
+      application app{"a worker", -1, "same", real};
+      if (late_failure)
+        app.replicas = {spawn_late_failure(worker, real[0], *late_failure)};
       auto quiet = [](const std::string&) {};
       worker_end = message_of(
           [&] { take_part(worker, own, app, quiet, [] { return false; }); });
-      for (const auto& replica : app.replicas)
-        caf::anon_send_exit(replica, caf::exit_reason::user_shutdown);
+      for (const auto& replicas : {real, app.replicas})
+        for (const auto& replica : replicas)
+          caf::anon_send_exit(replica, caf::exit_reason::user_shutdown);
     }};
   }
 };
@@ -259,6 +308,26 @@ TEST_CASE("with --on-failure=continue the rest goes on without the process of "
                      + why));
   CHECK(contains(one.worker_end, "has failed: " + why));
   CHECK(saved_step(options) == 12);
+}
+
+TEST_CASE("a checkpoint that is due after a step is written also where a "
+          "process is lost once that step is done") {
+  scratch_folder folder;
+  auto options = short_run(folder);
+  options.on_failure = failure_kind::go_on;
+  options.every = 6;
+  faulty_run one{options, digits, 6};
+  std::set<std::uint64_t> saved;
+  auto end = one.run([&] {
+    saved.insert(saved_step(options));
+    return false;
+  });
+  INFO(end);
+  CHECK(end.starts_with("held-out accuracy "));
+  auto text = one.output.text();
+  CHECK(contains(text,
+                 "after step 6: process 1 (a worker, 1 replica) has failed: "));
+  CHECK(saved == std::set<std::uint64_t>{0, 6});
 }
 
 TEST_CASE("with --on-failure=continue the rest classifies all held-out images "

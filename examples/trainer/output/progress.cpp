@@ -58,7 +58,7 @@ std::string one_row(std::FILE* terminal, std::string line) {
 std::string progress_line(const progress_state& state) {
   return fmt::format("{}  {:>{}}/{}  loss {:.4f}{}", head(state), state.done,
                      std::to_string(state.samples).size(), state.samples,
-                     state.loss, pace(state, state.epochs - state.epoch + 2));
+                     state.loss, pace(state, state.epochs - state.epoch + 1));
 }
 
 std::string epoch_line(const progress_state& state, const metrics_row& epoch) {
@@ -66,7 +66,7 @@ std::string epoch_line(const progress_state& state, const metrics_row& epoch) {
                      "%{}",
                      head(state), epoch.loss, epoch.held_out_loss.value_or(0),
                      100 * epoch.held_out_accuracy.value_or(0),
-                     pace(state, state.epochs - state.epoch + 1));
+                     pace(state, state.epochs - state.epoch));
 }
 
 progress_display::progress_display(std::FILE* out)

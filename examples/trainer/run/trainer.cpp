@@ -95,11 +95,14 @@ trainer::trainer(const settings& options, const dataset& data, fleet& processes,
 
 std::string trainer::run() {
   while (state_.epoch < options_.epochs) {
+    auto before = state_.step;
     try {
       advance();
     } catch (const replica_failure& x) {
       recover(x);
-      continue;
+      // Whoever is missing may have been lost after the step was done.
+      if (state_.step == before)
+        continue;
     }
     stopping_ = stopping_ || stop_();
     // The replicas are in the next step already.
@@ -360,6 +363,7 @@ void trainer::finish_epoch() {
   row.waiting = now.waiting;
   record(row);
   display_.finish(now, row);
+  evaluated_ = result;
   state_.epoch += 1;
   state_.position = 0;
   state_.loss = 0;
@@ -411,7 +415,8 @@ std::string trainer::checkpoint_before() const {
 }
 
 std::string trainer::conclude() {
-  std::optional<evaluation> result;
+  // A run that goes on from its last step has none.
+  auto result = evaluated_;
   while (!result)
     try {
       // Who has come since the last step has the first weights.

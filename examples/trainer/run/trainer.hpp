@@ -92,6 +92,8 @@ private:
   bool stopping_ = false;
   /// When the step before ended, or this one began.
   std::chrono::steady_clock::time_point since_;
+  /// Of the epoch that ended last.
+  std::optional<evaluation> evaluated_;
   /// What the last evaluation took.
   std::chrono::duration<double> evaluation_time_{};
 };
