@@ -106,12 +106,9 @@ TEST_CASE_FIXTURE(system_fixture,
   CHECK(large < small + 40'000);
 }
 
-// CAF 1.x keeps the memory of an actor that has monitored another one as long
-// as that lives.
 TEST_CASE_FIXTURE(system_fixture,
                   "an actor that has been a slave of many masters keeps "
-                  "nothing of those that have ended"
-                      * doctest::skip(compat::caf_line != 0)) {
+                  "nothing of those that have ended") {
   caf::scoped_actor self{system};
   std::ignore = bytes_after_masters(system, self, 100);
   // A master takes more than 1000 bytes.

@@ -3,8 +3,12 @@
 #include <doctest/doctest.h>
 
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 using namespace syncnorm;
@@ -24,6 +28,12 @@ sync_options bn2() {
 sync_options impatient(failure_policy policy = failure_policy::fail_round) {
   return {.layer = "bn2", .deadline = 50ms, .policy = policy};
 }
+
+struct config_without_middleman : caf::actor_system_config {
+  config_without_middleman() {
+    detail::add_types<caf::id_block::syncnorm>(*this);
+  }
+};
 
 /// After any failure: a new generation of two slaves runs a round.
 void check_serves_again(adder& c) {
@@ -68,6 +78,36 @@ TEST_CASE_FIXTURE(system_fixture,
   CHECK(c.send(pipes[1], 2, 2)().failed(errc::stale,
                                         {"register again", "replica 3"}));
   check_serves_again(c);
+}
+
+TEST_CASE("participants in several actor systems of one process are told "
+          "apart, also without a middleman, where CAF takes them for one") {
+  init_types();
+  for (std::size_t dying : {0, 1}) {
+    config_without_middleman cfg;
+    caf::actor_system home{cfg};
+    caf::actor_system first{cfg};
+    caf::actor_system second{cfg};
+    auto master = spawn_sync_master<double, double>(
+        home, {.layer = "bn2", .participants = 3}, add_up);
+    std::vector<std::unique_ptr<caf::scoped_actor>> slaves;
+    slaves.push_back(std::make_unique<caf::scoped_actor>(first));
+    slaves.push_back(std::make_unique<caf::scoped_actor>(second));
+    REQUIRE((*slaves[0])->address() == (*slaves[1])->address());
+    std::vector<slave_pipe<double, double>> pipes;
+    for (std::size_t i = 0; i < 2; ++i)
+      register_slave(*slaves[i], master, std::int64_t(i) + 1)
+          .receive([&](slave_ticket& x) { pipes.emplace_back(master, x); },
+                   [](const caf::error& x) { FAIL(describe(x)); });
+    auto& other = *slaves[1 - dying];
+    auto answer = pipes[1 - dying].run_slave(other, 1.0);
+    slaves[dying].reset();
+    outcome<double> got;
+    std::move(answer).receive([&](double x) { got(x); },
+                              [&](const caf::error& x) { got(x); });
+    CHECK(got.failed(errc::participant_down,
+                     {dying == 0 ? "replica 1 is" : "replica 2 is"}));
+  }
 }
 
 TEST_CASE_FIXTURE(system_fixture,

@@ -771,6 +771,43 @@ TEST_CASE_FIXTURE(mute_master, "who has asked a master on another node and "
   CHECK(caf::actor_cast<caf::abstract_actor*>(master)->detach(*left) == 0);
 }
 
+TEST_CASE_FIXTURE(mute_master, "who outlives a master on another node keeps "
+                               "nothing of it") {
+  caf::scoped_actor survivor{other};
+  pipe_type pipe{master, {{1, 1, 1, 1}, std::chrono::hours{1}}};
+  auto answer = pipe.run_slave(survivor, block{1});
+  witness->receive([](caf::ok_atom) {});
+  caf::anon_send_exit(mute, caf::exit_reason::kill);
+  std::move(answer).receive([](const block&) { FAIL("an answer"); },
+                            [](const caf::error&) {});
+  detail::lost_answer::counterpart left{
+      caf::actor_cast<caf::actor_control_block*>(master),
+      {survivor->ctrl()->id(), 1}};
+  CHECK(caf::actor_cast<caf::abstract_actor*>(survivor)->detach(left) == 0);
+}
+
+TEST_CASE_FIXTURE(mute_master,
+                  "a replica that registers again while it waits for a master "
+                  "on another node is told of both that it is gone") {
+  caf::scoped_actor listener{other};
+  other.spawn([&](caf::event_based_actor* replica) {
+    auto tell = [replica, to = caf::actor{listener}](const caf::error& e) {
+      detail::send(replica, to, code_of(e) == errc::master_down);
+    };
+    auto pipe = std::make_shared<pipe_type>(
+        master, slave_ticket{{1, 1, 1, 1}, std::chrono::hours{1}});
+    pipe->run_slave(replica, block{1})
+        .then([pipe](const block&) { FAIL("an answer"); }, tell);
+    register_slave(replica, master, 1, std::chrono::hours{1})
+        .then([](const slave_ticket&) { FAIL("an answer"); }, tell);
+  });
+  for (int n = 0; n < 2; ++n)
+    witness->receive([](caf::ok_atom) {});
+  caf::anon_send_exit(mute, caf::exit_reason::kill);
+  for (int n = 0; n < 2; ++n)
+    listener->receive([](bool is_down) { CHECK(is_down); });
+}
+
 TEST_CASE_FIXTURE(mute_master, "whoever asks a slave actor what its master on "
                                "another node has counted is told when that is "
                                "gone") {

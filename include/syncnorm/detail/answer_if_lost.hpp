@@ -26,15 +26,16 @@ inline caf::error master_is_down(std::int64_t identifier,
                         + describe(reason).substr(0, max_text) + ")");
 }
 
-/// Attached to this node's proxy of a master on another node: answers the last
-/// request of one replica, or the last ones of somebody who only asks, when the
-/// proxy exits, as it does when that node is considered lost; to a master that
-/// has exited, at once. Where an answer came before, the actor drops this one.
+/// Attached to this node's proxy of a master on another node: answers the open
+/// requests of one replica, or of somebody who only asks, when the proxy exits,
+/// as it does when that node is considered lost; to a master that has exited,
+/// at once. Where an answer came before, the actor drops this one.
 class lost_answer final : public caf::attachable {
 public:
   /// How many requests of one who only asks are answered, where nobody knows
   /// which have been: of an actor that blocks. One that waits for more at a
-  /// time gets CAF's timeouts for the first ones.
+  /// time gets CAF's timeouts for the first ones. Of a replica that blocks it
+  /// is the last request.
   static constexpr std::size_t max_unknown = 8;
 
   /// Whose request it is.
@@ -52,16 +53,29 @@ public:
     std::vector<caf::message_id>& answers;
   };
 
-  lost_answer(caf::weak_actor_ptr asker, std::vector<caf::message_id> ids,
-              const replica& whose)
-      : asker_{std::move(asker)},
+  /// What the asker has attached for it.
+  struct counterpart {
+    static constexpr std::size_t token_type = 0x73796e64;
+    const caf::actor_control_block* proxy;
+    replica whose;
+
+    bool operator==(const counterpart&) const = default;
+  };
+
+  lost_answer(const caf::actor_control_block* proxy, caf::weak_actor_ptr asker,
+              std::vector<caf::message_id> ids, const replica& whose)
+      : proxy_{proxy},
+        asker_{std::move(asker)},
         ids_{std::move(ids)},
         whose_{whose} {}
 
   void actor_exited(const caf::error& reason, worker_type*) override {
-    if (auto asker = asker_.lock())
-      for (auto id : ids_)
-        answer(asker, id, master_is_down(whose_.identifier, reason));
+    auto asker = asker_.lock();
+    if (!asker)
+      return;
+    asker->get()->detach(counterpart{proxy_, whose_});
+    for (auto id : ids_)
+      answer(asker, id, master_is_down(whose_.identifier, reason));
   }
 
   bool matches(const token& what) override {
@@ -75,13 +89,15 @@ public:
   }
 
 private:
+  /// To be compared alone.
+  const caf::actor_control_block* proxy_;
   caf::weak_actor_ptr asker_;
   std::vector<caf::message_id> ids_;
   replica whose_;
 };
 
 /// Attached to who asks: once it has ended, the proxy of a master keeps nothing
-/// of that replica's.
+/// of that replica's. Goes when the proxy exits.
 class forget_at_exit final : public caf::attachable {
 public:
   forget_at_exit(caf::weak_actor_ptr proxy, const lost_answer::replica& whose)
@@ -92,6 +108,12 @@ public:
     std::vector<caf::message_id> ignored;
     if (auto proxy = proxy_.lock())
       proxy->get()->detach(lost_answer::predecessor{whose_, ignored});
+  }
+
+  bool matches(const token& what) override {
+    return what.subtype == lost_answer::counterpart::token_type
+           && *static_cast<const lost_answer::counterpart*>(what.ptr)
+                  == lost_answer::counterpart{proxy_.get(), whose_};
   }
 
 private:
@@ -109,20 +131,22 @@ Master stand_in_for(Self&& self, const Master& master,
       self->home_system(), master_is_down(identifier, reason_of_exit(gone))));
 }
 
-/// Forgets the ids of answers that have come.
+/// Forgets the ids of answers that have come, as far as anybody knows.
 template <class Self>
-void keep_open(Self&& self, std::vector<caf::message_id>& ids) {
+void keep_open(Self&& self, std::vector<caf::message_id>& ids,
+               std::int64_t identifier) {
   using actor_type = std::remove_reference_t<decltype(*self)>;
-  std::erase_if(ids, [&](auto id) { return !may_wait_for(self, id); });
-  if (!std::is_base_of_v<caf::scheduled_actor,
-                         actor_type> && ids.size() == lost_answer::max_unknown)
+  if constexpr (std::is_base_of_v<caf::scheduled_actor, actor_type>)
+    std::erase_if(ids, [&](auto id) { return !may_wait_for(self, id); });
+  else if (identifier != no_replica)
+    ids.clear();
+  else if (ids.size() == lost_answer::max_unknown)
     ids.erase(ids.begin());
 }
 
 /// Call before a request to a master: if that is on another node, the request
 /// gets `master_down` as soon as the node is considered lost; at once if it was
-/// before. For the last request of a replica, and all of those who only ask;
-/// see `lost_answer::max_unknown`.
+/// before. See `lost_answer::max_unknown` for who blocks.
 /// @returns the id of the answer to a replica's request before, if there was
 ///          one.
 template <class Self, class Master>
@@ -138,16 +162,15 @@ std::optional<caf::message_id> answer_if_lost(Self&& self, const Master& master,
   if (before.empty() && !has_exited(master))
     self->attach(std::make_unique<forget_at_exit>(
         caf::actor_cast<caf::weak_actor_ptr>(master), whose));
-  std::optional<caf::message_id> replaced;
+  std::optional<caf::message_id> former;
   if (identifier != no_replica && !before.empty())
-    replaced = before.back();
-  if (replaced)
-    before.clear();
-  keep_open(self, before);
+    former = before.back();
+  keep_open(self, before, identifier);
   before.push_back(next_answer(self));
-  proxy->attach(std::make_unique<lost_answer>(caf::weak_actor_ptr{self->ctrl()},
-                                              std::move(before), whose));
-  return replaced;
+  proxy->attach(std::make_unique<lost_answer>(
+      caf::actor_cast<caf::actor_control_block*>(master),
+      caf::weak_actor_ptr{self->ctrl()}, std::move(before), whose));
+  return former;
 }
 
 } // namespace syncnorm::detail

@@ -149,12 +149,12 @@ void round_keeper<In, Out>::on_down(const caf::actor_addr& who,
   watched_.erase(who);
   auto quietly = leaves_quietly(reason);
   for (std::size_t i = seats_.size(); i-- > 0 && !failure_;)
-    if (seats_[i].address == who)
+    if (is_same_actor(seats_[i].address, who))
       std::ignore = blame(i,
                           make_error(errc::participant_down,
                                      down_text(where(), seats_[i], reason)),
                           quietly);
-  if (members().find(0) && seats_[0].address == who)
+  if (members().find(0) && is_same_actor(seats_[0].address, who))
     forget_owner();
   complete_if_ready();
 }

@@ -10,6 +10,7 @@
 #include "syncnorm/detail/round_seats.hpp"
 #include "syncnorm/detail/round_text.hpp"
 #include "syncnorm/detail/round_time.hpp"
+#include "syncnorm/detail/same_actor.hpp"
 #include "syncnorm/sync_callback.hpp"
 #include "syncnorm/sync_options.hpp"
 
@@ -372,7 +373,7 @@ private:
   /// What `keep_early` keeps.
   std::map<std::int64_t, std::function<void()>> early_;
   std::map<std::int64_t, caf::error> expelled_;
-  std::map<caf::actor_addr, monitored> watched_;
+  std::map<caf::actor_addr, monitored, actor_order> watched_;
 
   /// The timer that rings next, and when, if it has not.
   caf::actor watch_;

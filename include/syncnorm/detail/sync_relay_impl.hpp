@@ -231,7 +231,7 @@ private:
   }
 
   void on_down(const caf::actor_addr& who, const caf::error& reason) override {
-    if (parent_ && who == parent_.address())
+    if (parent_ && is_same_actor(who, parent_.address()))
       on_no_ticket(reason);
     if (joining_)
       departed_.push_back({who, reason});

@@ -46,10 +46,11 @@ void write_log(caf::actor_system& system, Level level, std::string text) {
       logger.thread_local_aid(), caf::make_timestamp()});
 #else
   // Also on a thread that is not CAF's: see `send_and_lend`.
-  auto* before = caf::logger::current_logger();
+  // It may be the last one that a system has left, which the thread keeps.
+  caf::intrusive_ptr<caf::logger> before{caf::logger::current_logger()};
   caf::logger::current_logger(&system);
   caf::logger::log(caf_log_level(level), log_component, "{}", text);
-  caf::logger::current_logger(before);
+  caf::logger::current_logger(before.get());
 #endif
 }
 
