@@ -326,15 +326,16 @@ void add_running(const char* kind, const running_tensors& running,
   require_counter(kind, out.num_batches_tracked);
 }
 
-void require_several_values(std::int64_t count, bool training) {
+void require_several_values(const char* kind, std::int64_t count,
+                            bool training) {
   if (count == 1)
-    throw error{
-        errc::invalid_argument,
-        fmt::format(
-            "SynchronizedBatchNorm: input: expected more than 1 value per "
-            "channel {}, got 1",
-            training ? "over all copies when training"
-                     : "in evaluation without running statistics")};
+    throw error{errc::invalid_argument,
+                fmt::format("{}: input: expected more than 1 value per channel "
+                            "{}, got 1",
+                            kind,
+                            training
+                                ? "over all copies of the group when training"
+                                : "in evaluation without running statistics")};
 }
 
 /// Copies that come one by one are not compared before. Without the statistics
@@ -396,7 +397,7 @@ torch::Tensor SynchronizedBatchNormBase::run(const torch::Tensor& input,
             add_running(kind(), running, batches_, out);
         },
         [&](const round_reply& reply) {
-          require_several_values(reply.count, with.training);
+          require_several_values(kind(), reply.count, with.training);
           require_running(kind(), reply, running, !with.options.momentum());
           take_over(reply, running, batches_);
         });

@@ -17,6 +17,7 @@
 #include <exception>
 #include <fmt/format.h>
 #include <optional>
+#include <utility>
 
 namespace syncnorm::nn {
 
@@ -62,13 +63,16 @@ streams_of(const std::vector<torch::Device>& devices) {
   return result;
 }
 
-/// Each copy's thread gets its share of libtorch's threads; the number is kept
-/// per thread, but new threads begin with what was set last.
-void share_threads(detail::worker_team& team) {
-  auto all = at::get_num_threads();
+/// Each copy's thread gets its share of libtorch's threads, `all`; the number
+/// is kept per thread.
+void share_threads(detail::worker_team& team, int all) {
   auto share = std::max(1, all / static_cast<int>(team.size()));
-  std::ignore =
-      team.run(team.size(), [&](std::size_t) { at::set_num_threads(share); });
+  std::ignore = team.run(team.size(), [&](std::size_t) {
+    // A thread that has not asked takes the number that was set last anywhere,
+    // when it first computes.
+    std::ignore = at::get_num_threads();
+    at::set_num_threads(share);
+  });
   at::set_num_threads(all);
 }
 
@@ -105,9 +109,7 @@ struct DataParallelWithCallbackImpl::state {
         synchronize{std::move(with)},
         session{std::make_shared<detail::forward_session>(
             replicas.copies().size())},
-        team{replicas.copies().size()} {
-    share_threads(team);
-  }
+        team{replicas.copies().size()} {}
 
   state(const state&) = delete;
   state& operator=(const state&) = delete;
@@ -121,10 +123,19 @@ struct DataParallelWithCallbackImpl::state {
     }
   }
 
+  /// Gives the copies their share of the threads that the caller has now.
+  void share() {
+    auto all = at::get_num_threads();
+    if (std::exchange(threads, all) != all)
+      share_threads(team, all);
+  }
+
   replica_set replicas;
   SynchronizeOptions synchronize;
   std::shared_ptr<detail::forward_session> session;
   detail::worker_team team;
+  /// The caller's, of which the copies have their share; 0: they have none yet.
+  int threads = 0;
   /// Whether the copies have their seats.
   bool seated = false;
 };
@@ -212,6 +223,7 @@ void DataParallelWithCallbackImpl::prepare(std::size_t n) {
     state_ = std::make_unique<state>(module_, std::move(devices),
                                      options.synchronize());
   }
+  state_->share();
   auto& session = *state_->session;
   auto former = state_->replicas.copies();
   if (state_->replicas.refresh()) {

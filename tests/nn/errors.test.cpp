@@ -86,24 +86,6 @@ void require_working(DataParallelWithCallback& parallel) {
   CHECK((rows.var(1, false) - 1).abs().max().item<double>() < 1e-3);
 }
 
-/// The error of a call that must fail.
-template <class F>
-errc code_of(F f, std::string* text = nullptr) {
-  try {
-    f();
-  } catch (const error& x) {
-    if (text)
-      *text = x.what();
-    return x.code();
-  }
-  return errc::none;
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  INFO(text);
-  return text.find(part) != std::string::npos;
-}
-
 TEST_CASE("an exception in one copy's forward is what the caller sees, every "
           "other copy gets an error, and the modules work again") {
   actors env;
@@ -195,7 +177,7 @@ TEST_CASE("one value per channel is refused in evaluation as well where there "
     return code_of([&] { layer->forward(torch::randn({1, 2})); }, &text);
   };
   CHECK(run() == errc::invalid_argument);
-  CHECK(contains(text, "over all copies when training, got 1"));
+  CHECK(contains(text, "over all copies of the group when training, got 1"));
   layer->eval();
   CHECK(run() == errc::invalid_argument);
   CHECK(contains(text, "without running statistics, got 1"));

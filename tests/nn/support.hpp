@@ -106,6 +106,24 @@ inline std::string text_of(const std::exception_ptr& x) {
   }
 }
 
+/// The error of a call that must fail.
+template <class F>
+errc code_of(F f, std::string* text = nullptr) {
+  try {
+    f();
+  } catch (const error& x) {
+    if (text)
+      *text = x.what();
+    return x.code();
+  }
+  return errc::none;
+}
+
+inline bool contains(const std::string& text, const std::string& part) {
+  INFO(text);
+  return text.find(part) != std::string::npos;
+}
+
 /// The largest absolute difference, relative to the larger of 1 and the
 /// largest value expected. Infinity for different shapes or a NaN.
 inline double distance(const Tensor& expected, const Tensor& got) {

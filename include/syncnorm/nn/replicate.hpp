@@ -37,16 +37,20 @@ scatter(const torch::Tensor& x, const std::vector<torch::Device>& devices,
 /// Copies are made by `clone()`, so plain members of a user's own module and
 /// options of libtorch's layers are copied once. Synchronized layers follow
 /// momentum, epsilon and its mode. Where the model refers to one sub-module
-/// twice, the copies have two that share everything. `clone()` calls `reset()`,
-/// where layers initialize themselves: making copies takes numbers from
-/// libtorch's global random generator.
+/// twice, the copies have two that share parameters and buffers. `clone()`
+/// calls `reset()`, where layers initialize themselves: making copies takes
+/// numbers from libtorch's global random generator. What a module registers,
+/// its `reset()` must make, or copies would share it with the model; one of
+/// libtorch's own that is derived from, such as a `Sequential`, copies itself
+/// as what it was. Both are refused.
 class replica_set {
 public:
   /// @param model   derived from libtorch's `Cloneable`, or with a `clone` of
   ///                its own.
   /// @param devices one for each copy; a device may stand several times.
   /// @throws error `invalid_argument` if there is no model or no device, or
-  ///         `clone` fails; the text names what it said.
+  ///         `clone` fails or makes something else than a copy: the text
+  ///         names what it said, or the part of the model.
   replica_set(std::shared_ptr<torch::nn::Module> model,
               std::vector<torch::Device> devices);
 
@@ -57,6 +61,9 @@ public:
   ///          has other sub-modules than it had, or more or fewer parameters or
   ///          buffers, or a parameter was frozen.
   /// @throws error as the constructor; then the copies are those of before.
+  ///         `invalid_argument` also for a parameter or buffer that a copy
+  ///         shares with the model and cannot use so: it wants a gradient, is
+  ///         of a module in training, or belongs on another device.
   bool refresh();
 
   /// The copies, one a device.
@@ -89,8 +96,6 @@ private:
   static void list(const std::shared_ptr<torch::nn::Module>& m,
                    std::vector<registered>& out);
   [[nodiscard]] modules make_copies() const;
-  void follow(torch::nn::Module& model,
-              const std::vector<torch::nn::Module*>& copies);
 
   std::shared_ptr<torch::nn::Module> model_;
   std::vector<torch::Device> devices_;

@@ -1,0 +1,239 @@
+// What `clone()` makes of a model, and what its copies then are.
+
+#include "tests/nn/support.hpp"
+
+#include "syncnorm/nn/replicate.hpp"
+
+#include <ATen/Parallel.h>
+
+#include <array>
+#include <atomic>
+
+namespace syncnorm::nn::test {
+
+namespace {
+
+using torch::nn::Module;
+
+torch::nn::Conv2d convolution() {
+  return torch::nn::Conv2d{torch::nn::Conv2dOptions(3, 4, 3).bias(false)};
+}
+
+/// Two convolutions of the same shape, whose order only their names tell.
+torch::nn::Sequential named_model(const char* first, const char* second) {
+  torch::nn::Sequential model;
+  model->push_back(first, convolution());
+  model->push_back("norm", SynchronizedBatchNorm2d{4});
+  model->push_back(
+      second, torch::nn::Conv2d{torch::nn::Conv2dOptions(4, 3, 1).bias(false)});
+  model->to(torch::kDouble);
+  return model;
+}
+
+/// The same layers in libtorch's own, without names.
+torch::nn::Sequential plain_like(const torch::nn::Sequential& model) {
+  torch::nn::Sequential plain{
+      convolution(), torch::nn::BatchNorm2d{4},
+      torch::nn::Conv2d{torch::nn::Conv2dOptions(4, 3, 1).bias(false)}};
+  plain->to(torch::kDouble);
+  torch::NoGradGuard no_grad;
+  auto from = model->parameters();
+  auto to = plain->parameters();
+  for (std::size_t i = 0; i < from.size(); ++i)
+    to[i].copy_(from[i]);
+  return plain;
+}
+
+/// Runs both on the same batch and cotangent, and compares outputs, gradients
+/// and running statistics.
+template <class Parallel>
+void check_equal(Parallel& parallel, torch::nn::Sequential& model,
+                 torch::nn::Sequential& plain) {
+  auto x = torch::randn({6, 3, 5, 5}, torch::kDouble);
+  auto expected = plain->forward(x);
+  auto got = parallel->forward(x);
+  auto dy = torch::randn_like(expected);
+  expected.backward(dy);
+  got.backward(dy);
+  CHECK(distance(expected, got) < 1e-10);
+  auto from = plain->parameters();
+  auto to = model->parameters();
+  for (std::size_t i = 0; i < from.size(); ++i)
+    CHECK(distance(from[i].grad(), to[i].grad()) < 1e-10);
+  for (std::size_t i = 0; i < plain->buffers().size(); ++i)
+    CHECK(distance(plain->buffers()[i], model->buffers()[i]) < 1e-10);
+}
+
+/// Its `reset()` registers what the constructor was given.
+struct BorrowerImpl : torch::nn::Cloneable<BorrowerImpl> {
+  explicit BorrowerImpl(torch::nn::Conv2d x) : conv{std::move(x)} {
+    reset();
+  }
+
+  void reset() override {
+    register_module("conv", conv);
+    norm = register_module("norm", SynchronizedBatchNorm2d{4});
+  }
+
+  Tensor forward(const Tensor& x) {
+    return norm->forward(conv->forward(x));
+  }
+
+  torch::nn::Conv2d conv;
+  SynchronizedBatchNorm2d norm{nullptr};
+};
+
+TORCH_MODULE(Borrower);
+
+/// As libtorch advises those who want a `Sequential` in another one.
+struct StackImpl : torch::nn::SequentialImpl {
+  using SequentialImpl::SequentialImpl;
+
+  Tensor forward(Tensor x) {
+    return SequentialImpl::forward(std::move(x));
+  }
+};
+
+TORCH_MODULE(Stack);
+
+/// Adds how often it was called.
+struct CounterImpl : torch::nn::Cloneable<CounterImpl> {
+  CounterImpl() {
+    reset();
+  }
+
+  void reset() override {
+    calls = register_buffer("calls", torch::zeros({1}, torch::kDouble));
+  }
+
+  Tensor forward(const Tensor& x) {
+    calls += 1;
+    return x + calls;
+  }
+
+  Tensor calls;
+};
+
+TORCH_MODULE(Counter);
+
+/// Notes with how many threads libtorch computes in it.
+struct ThreadCountImpl : torch::nn::Cloneable<ThreadCountImpl> {
+  ThreadCountImpl() {
+    reset();
+  }
+
+  void reset() override {}
+
+  Tensor forward(const Tensor& x) {
+    auto y = x.exp();
+    seen[x[0][0].item<int>()] = at::get_num_threads();
+    return y;
+  }
+
+  static inline std::array<std::atomic<int>, 4> seen{};
+};
+
+TORCH_MODULE(ThreadCount);
+
+/// Puts the number of libtorch's threads back.
+class thread_number {
+public:
+  thread_number() = default;
+  thread_number(const thread_number&) = delete;
+  thread_number& operator=(const thread_number&) = delete;
+
+  ~thread_number() {
+    at::set_num_threads(before_);
+  }
+
+private:
+  int before_ = at::get_num_threads();
+};
+
+} // namespace
+
+TEST_CASE("a model of named parts equals one device, and its copies have the "
+          "names") {
+  actors env;
+  // The second by position would be the first by name.
+  for (auto [first, last] : {std::pair{"conv", "last"}, std::pair{"2", "0"}}) {
+    auto model = named_model(first, last);
+    auto plain = plain_like(model);
+    DataParallelWithCallback parallel{env.system, model, on_patient_cpus(3)};
+    for (int pass = 0; pass < 2; ++pass)
+      check_equal(parallel, model, plain);
+    for (const auto& copy : parallel->copies())
+      CHECK(copy->named_children().keys() == model->named_children().keys());
+  }
+}
+
+TEST_CASE("a model whose clone shares a part that is trained is refused by the "
+          "part's name, and stays as it was") {
+  actors env;
+  for (std::size_t n : {1, 2}) {
+    Borrower model{convolution()};
+    DataParallelWithCallback parallel{env.system, model, on_patient_cpus(n)};
+    auto x = torch::randn({4, 3, 5, 5});
+    std::string text;
+    CHECK(code_of([&] { parallel->forward(x); }, &text)
+          == errc::invalid_argument);
+    CHECK(contains(text, "replica_set: model: conv.weight: expected clone() to "
+                         "copy it"));
+    CHECK(model->conv->weight.is_leaf());
+    model->conv->forward(x).sum().backward();
+    CHECK(model->conv->weight.grad().defined());
+    // One that is frozen can be shared.
+    model->conv->weight.set_requires_grad(false);
+    CHECK(parallel->forward(x).requires_grad());
+  }
+}
+
+TEST_CASE("a model that clone() copies as what it is derived from is refused "
+          "in words") {
+  actors env;
+  auto x = torch::randn({4, 3, 5, 5});
+  auto check = [&](auto model, const char* expected) {
+    DataParallelWithCallback parallel{env.system, model, on_patient_cpus(2)};
+    std::string text;
+    CHECK(code_of([&] { parallel->forward(x); }, &text)
+          == errc::invalid_argument);
+    CHECK(contains(text, expected));
+  };
+  Stack stack{convolution()};
+  check(stack, "StackImpl, got torch::nn::SequentialImpl");
+  check(torch::nn::Sequential{stack},
+        "replica_set: model: 0: expected clone() to make a ");
+}
+
+TEST_CASE("a buffer of a part that the model has twice is one for each copy") {
+  actors env;
+  Counter counter;
+  torch::nn::Sequential model{counter, counter};
+  DataParallelWithCallback parallel{env.system, model, on_patient_cpus(2)};
+  auto x = torch::zeros({2, 1}, torch::kDouble);
+  for (int pass = 0; pass < 2; ++pass) {
+    auto before = counter->calls.item<double>();
+    auto y = parallel->forward(x);
+    CHECK(torch::equal(y, torch::full_like(x, 2 * before + 3)));
+    CHECK(counter->calls.item<double>() == before + 2);
+  }
+}
+
+TEST_CASE("copies compute with their share of libtorch's threads, also in "
+          "later passes and when the caller has another number") {
+  actors env;
+  thread_number restored;
+  DataParallelWithCallback parallel{env.system, ThreadCount{},
+                                    on_patient_cpus(4)};
+  auto x = torch::arange(4, torch::kFloat).view({4, 1}).repeat({1, 100'000});
+  for (auto [all, share] :
+       {std::pair{8, 2}, std::pair{8, 2}, std::pair{12, 3}, std::pair{2, 1}}) {
+    at::set_num_threads(all);
+    parallel->forward(x);
+    for (const auto& seen : ThreadCountImpl::seen)
+      CHECK(seen == share);
+    CHECK(at::get_num_threads() == all);
+  }
+}
+
+} // namespace syncnorm::nn::test
