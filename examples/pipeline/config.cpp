@@ -97,7 +97,7 @@ config::config() {
   // spare, idle workers look for work for a millisecond before they sleep.
   if (std::thread::hardware_concurrency() > 1)
     syncnorm::compat::poll_when_idle(*this, 20'000);
-  opt_group{custom_options_, "global"}
+  syncnorm::compat::option_group{custom_options_, "global"}
       .add(input, "input",
            "records: a file of IDX or CSV, - for CSV from "
            "standard input")

@@ -35,6 +35,7 @@ using detail::request_within;
 using detail::send;
 
 // The configuration.
+using detail::option_group;
 using detail::poll_when_idle;
 using detail::printed_help;
 using detail::read_command_line;

@@ -302,6 +302,13 @@ TEST_CASE("- is standard input, also beside a file of that name") {
   std::filesystem::remove_all(folder.name);
 }
 
+TEST_CASE("variables of the environment set no option") {
+  csv_file input{"1,2\n3,4\n"};
+  CHECK(run(input.arguments, "HEADER=true BATCH=many MODE=release STATE=state")
+            .says("2 read, 2 scored"));
+  CHECK(!std::filesystem::exists("state"));
+}
+
 TEST_CASE("standard input that is closed is empty") {
   check_refused("--input=- <&-",
                 "standard input: expected records, found none");

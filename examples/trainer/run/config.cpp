@@ -80,7 +80,7 @@ config::config() {
   // With other heartbeats once `parse` knows the deadline.
   use_network(*this);
   options_.data = SYNCNORM_TRAIN_DATA;
-  opt_group{custom_options_, "global"}
+  compat::option_group{custom_options_, "global"}
       .add(options_.data, "data", "folder of the data set (IDX or CIFAR-10)")
       .add(options_.devices, "devices",
            "one replica each, e.g. cpu*4 or cuda:0,cuda:1")

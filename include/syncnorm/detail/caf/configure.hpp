@@ -44,6 +44,32 @@ void add_option(caf::config_option_set& options, const std::string& group,
   options.add(caf::config_option{group, name, description, &any_value});
 }
 
+/// Adds options of one group to a set, as CAF's `config_option_adder` does, but
+/// none that a variable of the environment sets: by default CAF 1.x takes an
+/// option `batch` of group `global` from `BATCH`, over the configuration file.
+class option_group {
+public:
+  option_group(caf::config_option_set& options, std::string group)
+      : options_{options},
+        group_{std::move(group)} {}
+
+  /// @param name    of the option, with a comma and a letter for a short one.
+  /// @param storage what the option is set to, and has by default.
+  template <class T>
+  option_group& add(T& storage, std::string name,
+                    const std::string& description) {
+#if !SYNCNORM_CAF_LEGACY
+    name += name.find(',') == std::string::npos ? ",," : ",";
+#endif
+    options_.add<T>(storage, group_, name, description);
+    return *this;
+  }
+
+private:
+  caf::config_option_set& options_;
+  std::string group_;
+};
+
 /// Registers the message types of `IdBlocks`; call before constructing a
 /// configuration. Nothing to do on 0.17.
 template <class... IdBlocks>
