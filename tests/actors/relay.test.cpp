@@ -107,6 +107,34 @@ struct survivors_fixture : tree_fixture {
 
 } // namespace
 
+TEST_CASE_FIXTURE(system_fixture,
+                  "a relay whose last slave leaves in good order between two "
+                  "rounds counts no failure, with survivors") {
+  auto master = spawn_sync_master<block, block>(
+      system,
+      {.layer = "bn1", .policy = failure_policy::continue_with_survivors},
+      sum_of_blocks());
+  auto relay = spawn_sync_relay<block, block>(system, master, "bn1", {1, 1},
+                                              merge_blocks);
+  REQUIRE(register_slave_thread<block, block>(system, relay, 1));
+  // Its pipe has gone. The relay, and then the master, hear of it.
+  caf::scoped_actor self{system};
+  sync_metrics counted;
+  auto count = [&](const block_master& x, std::uint64_t participants) {
+    do
+      read_metrics(self, x).receive(
+          [&](sync_metrics& y) { counted = std::move(y); },
+          [](const caf::error& e) { FAIL(describe(e)); });
+    while (counted.participants != participants);
+  };
+  count(relay, 0);
+  CHECK(counted.failures.empty());
+  count(master, 1);
+  CHECK(counted.failures
+        == std::vector{failure_count{errc::participant_down, 1}});
+  caf::anon_send_exit(relay, caf::exit_reason::user_shutdown);
+}
+
 TEST_CASE_FIXTURE(tree_fixture, "behind relays the reply has the bits of the "
                                 "flat master's") {
   tree_type flat{system, spawn_sync_master<block, block>(system, options,

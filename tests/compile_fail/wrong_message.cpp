@@ -1,12 +1,14 @@
 // Compiles as it is. With WRONG_MESSAGE or WRONG_TAG it must not: a master's
 // handle takes the messages of its interface only. Nor with BARE_NUMBER or
 // BARE_NUMBERS, on CAF 0.17, which does not send every number to another node
-// as it is; nor, for that reason, with LOOSE_FIELD.
+// as it is; nor, for that reason, with LOOSE_FIELD. Nor with UNIT_REPLY, for
+// which CAF would reply with nothing.
 
 #include "syncnorm/compat.hpp"
 #include "syncnorm/network.hpp"
 #include "syncnorm/sync_master.hpp"
 
+#include <span>
 #include <tuple>
 #include <vector>
 
@@ -39,6 +41,18 @@ int main() {
     std::ignore = remote_master<number, number>(system, "localhost", 1);
   };
   static_cast<void>(find);
+#if defined(UNIT_REPLY)
+  using reply = caf::unit_t;
+#else
+  using reply = bool;
+#endif
+  auto spawn = [](caf::actor_system& system) {
+    auto none = [](std::span<identified<bool>>) {
+      return std::vector<identified<reply>>{};
+    };
+    std::ignore = spawn_sync_master<bool, reply>(system, {.layer = "a"}, none);
+  };
+  static_cast<void>(spawn);
 #if defined(LOOSE_FIELD)
   std::vector<float> several;
 #else

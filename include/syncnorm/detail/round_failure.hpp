@@ -38,8 +38,10 @@ caf::error round_keeper<In, Out>::blame(std::size_t position, caf::error reason,
     return *failure_;
   }
   expel(position, reason, !quietly);
-  if (seats_.size() == 0 && members().is_full())
+  if (seats_.size() == 0 && members().is_full()) {
+    is_untold_ = quietly;
     on_deserted(reason);
+  }
   return reason;
 }
 

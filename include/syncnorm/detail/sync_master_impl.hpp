@@ -5,6 +5,7 @@
 #include "syncnorm/sync_callback.hpp"
 
 #include <span>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -15,6 +16,9 @@ namespace syncnorm::detail {
 /// callback, or merges and finishes, and answers.
 template <class In, class Out>
 class sync_master_impl : public round_keeper<In, Out> {
+  static_assert(!std::is_same_v<Out, caf::unit_t>,
+                "CAF replies with nothing for a unit_t: use a bool");
+
 public:
   using callback =
       std::variant<sync_callback<In, Out>, sync_reduction<In, Out>>;
