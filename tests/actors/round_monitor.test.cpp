@@ -9,8 +9,12 @@
 #include <fstream>
 #include <map>
 #include <numeric>
+#include <span>
 #include <sstream>
+#include <stdexcept>
 #include <string>
+#include <thread>
+#include <vector>
 
 using namespace syncnorm;
 using namespace syncnorm::test;
@@ -99,6 +103,27 @@ TEST_CASE_FIXTURE(system_fixture, "a new master has counted nothing") {
   CHECK(m.failures.empty());
   CHECK(sum(m.waits) == 0);
   CHECK(m.waited.count() == 0);
+}
+
+TEST_CASE("a round that fails in a thread that had an actor of another system, "
+          "which is gone, is logged") {
+  auto fail =
+      [](std::span<identified<double>>) -> std::vector<identified<double>> {
+    throw std::runtime_error{"no"};
+  };
+  auto text = logged("warning", [&](caf::actor_system& system) {
+    std::thread{[&] {
+      {
+        config cfg;
+        caf::actor_system other{cfg};
+        caf::scoped_actor self{other};
+      }
+      sync_master<double, double> master{
+          system, {.layer = "bn1", .participants = 1}, fail};
+      CHECK(!master.run_master(1.0));
+    }}.join();
+  });
+  CHECK(contains(text, "layer bn1, round 1: the callback threw: no"));
 }
 
 TEST_CASE_FIXTURE(system_fixture, "completed rounds are counted over all "
