@@ -148,7 +148,8 @@ private:
   void follow_parameter(const at::Tensor& original,
                         std::vector<at::Tensor> copies,
                         const std::string& path) {
-    if (is_shared(original, copies, path, original.requires_grad()))
+    require_own(original, copies, path, original.requires_grad());
+    if (copies[0].is_same(original))
       return;
     for (std::size_t r = 0; r < copies.size(); ++r)
       alias(copies[r], original, devices_[r]);
@@ -157,7 +158,8 @@ private:
 
   void follow_buffer(const at::Tensor& original, std::vector<at::Tensor> copies,
                      const std::string& path, bool is_training) {
-    if (is_shared(original, copies, path, is_training))
+    require_own(original, copies, path, is_training);
+    if (copies[0].is_same(original))
       return;
     alias(copies[0], original, devices_[0]);
     auto [known, is_new] =
@@ -171,23 +173,23 @@ private:
         alias(copies[r], known->second[r], devices_[r]);
   }
 
-  /// Whether copies have that tensor itself.
+  /// Refuses copies that have one tensor, or the model's itself, where they
+  /// could not use it so.
   /// @param is_used so that each copy needs its own.
-  [[nodiscard]] bool is_shared(const at::Tensor& original,
-                               const std::vector<at::Tensor>& copies,
-                               const std::string& path, bool is_used) const {
+  void require_own(const at::Tensor& original,
+                   const std::vector<at::Tensor>& copies,
+                   const std::string& path, bool is_used) const {
     for (std::size_t r = 0; r < copies.size(); ++r) {
       auto is_same = [&](const at::Tensor& x) { return x.is_same(copies[r]); };
-      auto is_twice =
+      auto is_shared =
           is_same(original) || std::ranges::count_if(copies, is_same) > 1;
-      if (is_twice && (is_used || original.device() != devices_[r]))
+      if (is_shared && (is_used || original.device() != devices_[r]))
         throw error{errc::invalid_argument,
                     fmt::format("replica_set: model: {}: expected clone() to "
                                 "copy it, got one tensor for several: reset() "
                                 "must make the modules that it registers",
                                 path)};
     }
-    return original.is_same(copies[0]);
   }
 
   const std::vector<torch::Device>& devices_;

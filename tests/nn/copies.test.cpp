@@ -19,13 +19,13 @@ torch::nn::Conv2d convolution() {
   return torch::nn::Conv2d{torch::nn::Conv2dOptions(3, 4, 3).bias(false)};
 }
 
-/// Two convolutions of the same shape, whose order only their names tell.
-torch::nn::Sequential named_model(const char* first, const char* second) {
+torch::nn::Sequential named_model(const std::array<const char*, 3>& names) {
   torch::nn::Sequential model;
-  model->push_back(first, convolution());
-  model->push_back("norm", SynchronizedBatchNorm2d{4});
+  model->push_back(names[0], convolution());
+  model->push_back(names[1], SynchronizedBatchNorm2d{4});
   model->push_back(
-      second, torch::nn::Conv2d{torch::nn::Conv2dOptions(4, 3, 1).bias(false)});
+      names[2],
+      torch::nn::Conv2d{torch::nn::Conv2dOptions(4, 3, 1).bias(false)});
   model->to(torch::kDouble);
   return model;
 }
@@ -155,9 +155,10 @@ private:
 TEST_CASE("a model of named parts equals one device, and its copies have the "
           "names") {
   actors env;
-  // The second by position would be the first by name.
-  for (auto [first, last] : {std::pair{"conv", "last"}, std::pair{"2", "0"}}) {
-    auto model = named_model(first, last);
+  // Where libtorch numbers by position, the last would have the first's name.
+  for (const auto& names :
+       {std::array{"conv", "norm", "last"}, std::array{"2", "1", "0"}}) {
+    auto model = named_model(names);
     auto plain = plain_like(model);
     DataParallelWithCallback parallel{env.system, model, on_patient_cpus(3)};
     for (int pass = 0; pass < 2; ++pass)

@@ -40,9 +40,10 @@ scatter(const torch::Tensor& x, const std::vector<torch::Device>& devices,
 /// twice, the copies have two that share parameters and buffers. `clone()`
 /// calls `reset()`, where layers initialize themselves: making copies takes
 /// numbers from libtorch's global random generator. What a module registers,
-/// its `reset()` must make, or copies would share it with the model; one of
-/// libtorch's own that is derived from, such as a `Sequential`, copies itself
-/// as what it was. Both are refused.
+/// its `reset()` must make, or copies share it with the model: refused, but
+/// for a part that is frozen, in evaluation and on the copies' device. A class
+/// derived from one of libtorch's own, such as a `Sequential`, that `clone()`
+/// copies as what it is derived from is refused as well.
 class replica_set {
 public:
   /// @param model   derived from libtorch's `Cloneable`, or with a `clone` of
