@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # What the scripts do with what they are told, without building anything: cmake
-# and the like are stand-ins that note how they are called.
+# and the like are stand-ins that note how they are called. Where they are not,
+# all is built already.
 #
 #   scripts.test.sh ROOT NAME
 #
@@ -307,6 +308,19 @@ gpu_check_unpacks_what_was_collected() {
   same "$(cat dpkg.log)" "-x $work/deps/a_2.deb $work/b/deps"
   echo a_3.deb >>deps/packages.txt
   refused "a_3.deb of packages.txt is not in $work/deps" "${check[@]}"
+}
+
+# README's command, as on a machine without a GPU that lacks no package.
+train_trains_on_the_digits() {
+  stand_in nvidia-smi
+  stand_in dpkg-query 'echo installed'
+  unset TORCH_ROOT
+  refused 'expected 1 to 9999, found "0"' "$root/scripts/train.sh" --processes=0
+  refused "no-such-option" "$root/scripts/train.sh" --no-such-option
+  "$root/scripts/train.sh" --devices='cpu*2' --epochs=2 >one
+  "$root/scripts/train.sh" --processes=2 --epochs=2 >two
+  grep -E '^held-out accuracy [0-9.]+ % \([0-9]+ of 360\)$' one
+  same "$(grep '^held-out' two)" "$(grep '^held-out' one)"
 }
 
 scripts_are_found_through_a_link() {
