@@ -158,8 +158,10 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   open_standard_streams();
-  // Who reads the scores may leave: writing them fails then, as on a full disk.
+  // Who reads the scores may leave, and a file may grow past its limit: writing
+  // fails then, as on a full disk.
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
   try {
     return after_printing(run(argc, argv));
   } catch (const std::exception& x) {

@@ -247,6 +247,19 @@ TEST_CASE("a file that cannot be opened or written is named, with the cause, "
             .says("360 read, 0 scored, 360 lost"));
 }
 
+TEST_CASE("a file that grows past the limit of its size is named, with the "
+          "cause, and what was not written is lost") {
+  scratch_file scores{"scores"};
+  auto got =
+      run("--input=" + digits + " --output=" + scores.name, "ulimit -f 1;");
+  CHECK(got.code == 1);
+  CHECK(got.says(scores.name
+                 + ": the scores cannot be written: File too "
+                   "large"));
+  CHECK(got.says("360 read, "));
+  CHECK(got.says(" lost"));
+}
+
 TEST_CASE("whoever reads the scores and leaves is named, and the stream ends") {
   scratch_file records{"records"}, scores{"scores"};
   REQUIRE(::mkfifo(records.name.c_str(), 0600) == 0);
