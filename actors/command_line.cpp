@@ -209,7 +209,8 @@ std::string read_command_line(caf::actor_system_config& config,
     *file_name = file.name;
   auto content = parse_config_text(file.text);
   if (!content)
-    return fmt::format("{}: {}", file.name, syntax_problem(content.error()));
+    return fmt::format("{}: {}", file.name,
+                       syntax_problem(file.text, content.error()));
   if (auto end = missing_end(file.text); !end.empty())
     return fmt::format("{}: expected {}, found the end", file.name, end);
   if (auto problem = lost_part(file.text); !problem.empty())

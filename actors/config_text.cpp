@@ -150,19 +150,23 @@ private:
 // CAF 0.17 says `parser_error(unexpected_character, ({"column" = 9, "line" =
 // 1}))`, CAF 1.x `unexpected_character("... invalid syntax in line 1 column
 // 9")`.
-std::string syntax_problem(const caf::error& problem) {
-  auto text = to_string(problem);
-  auto line = number_behind(text, caf_line == 0 ? "\"line\" = " : "in line ");
+std::string syntax_problem(const std::string& text, const caf::error& problem) {
+  auto said = to_string(problem);
+  auto line = number_behind(said, caf_line == 0 ? "\"line\" = " : "in line ");
   auto column =
-      number_behind(text, caf_line == 0 ? "\"column\" = " : "column ");
+      number_behind(said, caf_line == 0 ? "\"column\" = " : "column ");
+  // CAF does not count a line end that comes first of all.
+  if (text.starts_with('\n'))
+    ++line;
   // That belongs to the line that it ends.
-  auto place = text.find("unexpected_newline") == std::string::npos
+  auto place = said.find("unexpected_newline") == std::string::npos
                    ? fmt::format("line {}, column {}", line, column)
                    : fmt::format("line {}, at its end", line - 1);
-  return place
-         + ": expected NAME = VALUE, where VALUE is true, false, a number, a "
-           "duration such as 30s, text in double quotes or a list in [ ], or a "
-           "group NAME { }";
+  return fmt::format("{}: expected NAME = VALUE, where VALUE is true, false, a "
+                     "number, a duration such as 30s, text in double quotes or "
+                     "a list in [ ], or a group NAME {{ }}, or a comment "
+                     "behind {}",
+                     place, caf_line == 0 ? ';' : '#');
 }
 
 std::string missing_end(const std::string& text) {

@@ -19,9 +19,10 @@ namespace syncnorm::detail {
   return caf::actor_system_config::parse_config(in);
 }
 
-/// Where `parse_config_text` could not go on, and what a file may hold:
-/// `"line 3, column 6: expected NAME = VALUE, ..."`.
-[[nodiscard]] std::string syntax_problem(const caf::error& problem);
+/// Where `parse_config_text` could not go on in `text`, and what a file may
+/// hold: `"line 3, column 6: expected NAME = VALUE, ..."`.
+[[nodiscard]] std::string syntax_problem(const std::string& text,
+                                         const caf::error& problem);
 
 /// What `text` lacks if it ends amid a group or a list, which CAF takes for
 /// their ends: `"}"` or `"]"`; or empty.

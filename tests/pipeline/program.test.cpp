@@ -425,6 +425,13 @@ TEST_CASE("what a configuration file has wrong is named with the file") {
           "pipeline: " + file.name + ": line 2, column ");
   refuses("mode = online\n", file.name + ": line 1, column ");
   refuses("mode = online\n", ": expected NAME = VALUE, where VALUE is true,");
+  refuses("\n\n  batch 2\n", file.name + ": line 3, column ");
+  refuses("\nbatch = 0.1x\n", file.name + ": line 2, at its end: expected ");
+  const std::string comment = syncnorm::detail::caf_line == 0 ? ";" : "#";
+  refuses("// no comment\n", ", or a comment behind " + comment + "\n");
+  std::ofstream{file.name} << comment << " one\nbatch 2 " << comment;
+  check_refused("--input=x.csv --config-file=" + file.name,
+                ": line 2, column ");
   // What is cut off ends with its line.
   for (const std::string value : {"0.1x", "\"open", "", "1_000"})
     refuses("header = true\nbatch = " + value + "\nrepeat = 1\n",
