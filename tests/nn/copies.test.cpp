@@ -220,6 +220,26 @@ TEST_CASE("a buffer of a part that the model has twice is one for each copy") {
   }
 }
 
+TEST_CASE(
+    "clones of a Sequential with names, or with a layer that stands twice, "
+    "synchronize with each other, but not with the model") {
+  actors env;
+  SynchronizedBatchNorm1d norm{2};
+  torch::nn::Sequential twice{norm, torch::nn::Linear{2, 2}, norm};
+  for (const auto& model :
+       {named_model({"first", "norm", "last"}).ptr(), twice.ptr()}) {
+    std::string text;
+    CHECK(code_of(
+              [&] {
+                synchronize(env.system, {model, model->clone()});
+              },
+              &text)
+          == errc::invalid_argument);
+    CHECK(contains(text, "copy 1 differs from copy 0"));
+    synchronize(env.system, {model->clone(), model->clone()});
+  }
+}
+
 TEST_CASE("copies compute with their share of libtorch's threads, also in "
           "later passes and when the caller has another number") {
   actors env;
