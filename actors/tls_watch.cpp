@@ -110,12 +110,11 @@ peer_address address_in(const sockaddr* storage) {
   return {text.data(), ntohs(v6.sin6_port)};
 }
 
-template <class F>
-peer_address address_of(const SSL* ssl, F get) {
+peer_address address_of(const SSL* ssl) {
   sockaddr_storage storage{};
   socklen_t size = sizeof storage;
   auto* plain = reinterpret_cast<sockaddr*>(&storage);
-  if (get(SSL_get_fd(ssl), plain, &size) != 0)
+  if (::getpeername(SSL_get_fd(ssl), plain, &size) != 0)
     return {};
   return address_in(plain);
 }
@@ -150,6 +149,13 @@ std::atomic<std::uint64_t>& place_of(std::uint16_t port) {
   return failures[port % failures.size()];
 }
 
+void keep(const peer_address& peer, const failure_reason& reason) {
+  place_of(peer.port).store(static_cast<std::uint64_t>(peer.port) << 48U
+                            | std::uint64_t{mark_of(peer)} << 40U
+                            | static_cast<std::uint64_t>(reason.kind) << 32U
+                            | reason.code);
+}
+
 // -- which connections --------------------------------------------------------
 
 /// A certificate of this process. Never deleted, for a connection may look at
@@ -172,9 +178,12 @@ bool is_ours(const SSL* ssl) {
 
 using clock = std::chrono::steady_clock;
 
-/// What is kept with a connection.
+/// What is kept with a connection, from its first message on.
 struct handshake {
   clock::time_point begin = clock::now();
+  /// As it was then: a connection that was reset has none.
+  peer_address peer;
+  bool done = false;
   bool told = false;
 };
 
@@ -187,7 +196,7 @@ handshake& handshake_of(const SSL* ssl) {
       SSL_get_ex_new_index(0, nullptr, nullptr, nullptr, delete_handshake);
   auto* x = static_cast<handshake*>(SSL_get_ex_data(ssl, index));
   if (x == nullptr) {
-    x = new handshake;
+    x = new handshake{.peer = address_of(ssl)};
     SSL_set_ex_data(const_cast<SSL*>(ssl), index, x);
   }
   return *x;
@@ -204,23 +213,25 @@ bool is_late(int where, int value, const handshake& x) {
 
 void tell(const SSL* ssl, int where, int value) {
   auto& state = handshake_of(ssl);
+  if ((static_cast<unsigned>(where) & SSL_CB_HANDSHAKE_DONE) != 0)
+    state.done = true;
+  // Who has shown a certificate is lost, not refused. A client may learn only
+  // then that the server refuses it.
+  if (state.done && SSL_is_server(ssl) != 0)
+    return;
   auto reason = find_reason(ssl, where, value);
   if (reason.kind == failure_reason::none && is_late(where, value, state))
     reason.kind = failure_reason::silence;
   if (reason.kind == failure_reason::none || state.told)
     return;
   state.told = true;
-  auto peer = address_of(ssl, ::getpeername);
   if (reason.kind == failure_reason::silence)
     // CAF finds the end of the stream at its next attempt.
     ::shutdown(SSL_get_fd(ssl), SHUT_RDWR);
   if (const auto* here = at_door::here())
-    here->tell(peer.text, text_of(reason));
+    here->tell(state.peer.text, text_of(reason));
   else if (SSL_is_server(ssl) == 0)
-    place_of(peer.port).store(static_cast<std::uint64_t>(peer.port) << 48U
-                              | std::uint64_t{mark_of(peer)} << 40U
-                              | static_cast<std::uint64_t>(reason.kind) << 32U
-                              | reason.code);
+    keep(state.peer, reason);
 }
 
 /// OpenSSL keeps errors by thread. CAF, whose log is compiled out, leaves them

@@ -97,6 +97,12 @@ TEST_CASE("replicas whose master's process is killed or stopped say so") {
 
 namespace {
 
+std::string port_of(child_process& process) {
+  auto line = process.line_that_begins("port ");
+  REQUIRE(line.starts_with("port "));
+  return line.substr(5, line.find('\n') - 5);
+}
+
 /// A master, a relay with replica 1 in the middle, and replica 2 below it.
 struct three_processes {
   std::unique_ptr<child_process> server;
@@ -107,12 +113,6 @@ struct three_processes {
       : server{two_processes::start("serve", rounds)} {
     middle = two_processes::start("relay", port_of(*server));
     leaf = two_processes::start("below", port_of(*middle));
-  }
-
-  static std::string port_of(child_process& process) {
-    auto line = process.line_that_begins("port ");
-    REQUIRE(line.starts_with("port "));
-    return line.substr(5, line.find('\n') - 5);
   }
 };
 
@@ -268,7 +268,7 @@ namespace {
 struct two_members {
   train::certificates files;
   std::unique_ptr<child_process> server = start("serve", "3", "server");
-  std::string port = read_port();
+  std::string port = port_of(*server);
 
   [[nodiscard]] std::unique_ptr<child_process>
   start(const std::string& mode, const std::string& argument,
@@ -294,13 +294,6 @@ struct two_members {
       if (has(refusal_of(member), why))
         return true;
     return false;
-  }
-
-private:
-  [[nodiscard]] std::string read_port() const {
-    auto line = server->line_that_begins("port ");
-    REQUIRE(line.starts_with("port "));
-    return line.substr(5, line.find('\n') - 5);
   }
 };
 
@@ -335,6 +328,22 @@ TEST_CASE_FIXTURE(two_members,
     CHECK(has(said, std::string{"127.0.0.1 is refused: "} + why));
 }
 
+TEST_CASE_FIXTURE(two_members, "by TLS, too, a member that is killed is lost, "
+                               "and nobody is said to be refused") {
+  // The server may end before it has said all.
+  for (auto i = 0; i < 3; ++i) {
+    auto other = start("serve", "0", "server");
+    auto member = start("join", port_of(*other), "client");
+    for (auto round = 1; round <= 3; ++round)
+      REQUIRE(member->wait_for("replica 1: sum 6"));
+    member->signal(SIGKILL);
+    CHECK(other->finish() == 1);
+    INFO(other->output());
+    CHECK(has(other->output(), "replicas 1"));
+    CHECK_FALSE(has(other->output(), "is refused"));
+  }
+}
+
 namespace {
 
 /// Somebody whose certificate has expired serves: `use_tls` would not.
@@ -358,7 +367,10 @@ void require_no_trust(const two_members& members, child_process& server,
   CHECK(has(process->output(), "no trust between this node and port"));
   CHECK(has(process->output(), why));
   CHECK_FALSE(has(process->output(), "the other side says"));
-  // What it says to the other side may be lost with the connection.
+  // What it says to the other side may be lost with the connection, but not
+  // who it is.
+  server.kill(SIGKILL);
+  CHECK_FALSE(has(server.output(), "somebody"));
 }
 
 } // namespace
