@@ -183,6 +183,7 @@ struct handshake {
   clock::time_point begin = clock::now();
   /// As it was then: a connection that was reset has none.
   peer_address peer;
+  /// OpenSSL itself forgets that when the connection fails.
   bool done = false;
   bool told = false;
 };

@@ -257,7 +257,7 @@ TEST_CASE("a file that grows past the limit of its size is named, with the "
                  + ": the scores cannot be written: File too "
                    "large"));
   CHECK(got.says("360 read, "));
-  CHECK(got.says(" lost"));
+  CHECK_FALSE(got.says(", 0 lost"));
 }
 
 TEST_CASE("whoever reads the scores and leaves is named, and the stream ends") {
@@ -429,9 +429,7 @@ TEST_CASE("what a configuration file has wrong is named with the file") {
   refuses("\nbatch = 0.1x\n", file.name + ": line 2, at its end: expected ");
   const std::string comment = syncnorm::detail::caf_line == 0 ? ";" : "#";
   refuses("// no comment\n", ", or a comment behind " + comment + "\n");
-  std::ofstream{file.name} << comment << " one\nbatch 2 " << comment;
-  check_refused("--input=x.csv --config-file=" + file.name,
-                ": line 2, column ");
+  refuses(comment + " one\nbatch 2\n", file.name + ": line 2, column ");
   // What is cut off ends with its line.
   for (const std::string value : {"0.1x", "\"open", "", "1_000"})
     refuses("header = true\nbatch = " + value + "\nrepeat = 1\n",
