@@ -12,7 +12,6 @@ __global__ void __launch_bounds__(block_threads)
     elementwise_kernel(const __grid_constant__ Pass pass,
                        const __grid_constant__ pass_plan plan) {
   wait_for_earlier_kernels();
-  let_next_kernel_come();
   auto thread = int(threadIdx.x);
   run_pass(pass, plan.range_of(blockIdx.x, thread), thread % warpSize);
 }

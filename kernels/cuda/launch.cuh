@@ -27,7 +27,9 @@ __device__ inline void wait_for_earlier_kernels() {
 }
 
 /// Lets the blocks of the kernel that is enqueued next come as soon as there is
-/// room for them.
+/// room for them, as each block does when it ends. Before that for kernels of
+/// few blocks alone: beside many, those that come early are spread unevenly
+/// over what room there is, and the multiprocessors with most of them end last.
 __device__ inline void let_next_kernel_come() {
 #if __CUDA_ARCH__ >= 900
   cudaTriggerProgrammaticLaunchCompletion();

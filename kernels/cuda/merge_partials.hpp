@@ -7,11 +7,18 @@
 
 namespace syncnorm::cuda {
 
+/// Threads of a block that merges the partial results of a channel, where there
+/// are more than a warp merges as fast.
+inline constexpr int merge_threads = 128;
+
 /// The partial results of a channel stand in `splits` rows of `fold` columns
 /// each, all relative to the same constants.
 template <class Reduction>
 struct merge_partials_task {
   using state = typename Reduction::state;
+  /// Counts are of the type that weights are calculated in, which makes a
+  /// merge shorter.
+  using share_type = counted<Reduction, typename Reduction::real>;
 
   Reduction reduction;
   reduce_plan plan;
@@ -33,21 +40,20 @@ struct merge_partials_task {
     return plan.splits * fold.value();
   }
 
-  /// True if a warp does for the partial results of a channel, and leaves room
-  /// for others.
+  /// True if a warp does for the partial results of a channel.
   [[nodiscard]] bool for_a_warp() const {
     return partials_per_channel() <= 2 * warp_threads;
   }
 
   /// Merges every `threads`-th partial result of `channel` of `channels`, in
   /// order; the next ones are under way before one is used.
-  SYNCNORM_HOST_DEVICE counted<Reduction> share(std::int64_t channel,
-                                                std::int64_t channels,
-                                                int thread, int threads) const {
-    counted<Reduction> mine;
+  SYNCNORM_HOST_DEVICE share_type share(std::int64_t channel,
+                                        std::int64_t channels, int thread,
+                                        int threads) const {
+    share_type mine;
     for (std::int64_t first = thread; first < partials_per_channel();
          first += flight * threads) {
-      counted<Reduction> next[flight];
+      share_type next[flight];
       SYNCNORM_UNROLL
       for (int i = 0; i < flight; ++i)
         if (first + i * threads < partials_per_channel())
@@ -62,11 +68,14 @@ struct merge_partials_task {
 private:
   static constexpr int flight = 4;
 
-  [[nodiscard]] SYNCNORM_HOST_DEVICE counted<Reduction>
-  partial(std::int64_t channel, std::int64_t channels, std::int64_t i) const {
+  using real = typename Reduction::real;
+
+  [[nodiscard]] SYNCNORM_HOST_DEVICE share_type partial(std::int64_t channel,
+                                                        std::int64_t channels,
+                                                        std::int64_t i) const {
     auto split = fold.quotient(i);
     auto column = (i - split * fold.value()) * channels + channel;
-    return {plan.count_of(split),
+    return {real(plan.count_of(split)),
             partials[split * plan.shape.channels + column]};
   }
 };

@@ -19,11 +19,15 @@ inline constexpr int block_threads = 256;
 /// Threads of a warp.
 inline constexpr int warp_threads = 32;
 
-/// Blocks that a reduction is cut into at most, where it has a choice and a
-/// thread not too much to do: four of 256 threads on each of the 132
-/// multiprocessors of an H100. It is the same number on every device, so that
-/// results and workspace are, too.
-inline constexpr std::int64_t reduce_blocks = 528;
+/// Blocks that a reduction over planes is cut into at most, where it has a
+/// choice and a thread not too much to do: four of 256 threads on each of the
+/// 132 multiprocessors of an H100. It is the same number on every device, so
+/// that results and workspace are, too.
+inline constexpr std::int64_t plane_blocks = 528;
+
+/// The same over rows: two on each, whose threads have twice the loads under
+/// way, since each block leaves partial results of all of its columns.
+inline constexpr std::int64_t row_blocks = 264;
 
 /// Bytes of the widest load and store of a thread.
 inline constexpr int vector_bytes = 16;
@@ -131,11 +135,14 @@ struct reduce_plan {
   }
 };
 
-/// Loads of one thread that are under way at the same time: 64 bytes by
-/// vectors, eight elements without.
-[[nodiscard]] SYNCNORM_HOST_DEVICE constexpr int loads_in_flight(int width) {
+/// Loads of one thread that are under way at the same time in a reduction over
+/// planes: 64 bytes by vectors, eight elements without.
+[[nodiscard]] SYNCNORM_HOST_DEVICE constexpr int plane_loads(int width) {
   return width == 1 ? 8 : 4;
 }
+
+/// The same over rows.
+inline constexpr int row_loads = 8;
 
 /// Rounds of loads of one thread at most: what it merges one after the other in
 /// the type of calculation, few enough to keep the rounding small. A larger
@@ -146,11 +153,10 @@ inline constexpr std::int64_t thread_rounds = 256;
 /// Vectors of a tile of a reduction over rows at most. A warp's; where there
 /// are few rows, so few that a block has all of them with one round of loads,
 /// but no less than four.
-[[nodiscard]] constexpr std::int64_t widest_tile(std::int64_t rows,
-                                                 std::int64_t round) {
+[[nodiscard]] constexpr std::int64_t widest_tile(std::int64_t rows) {
   constexpr std::int64_t narrowest = 4;
   constexpr std::int64_t widest = warp_threads;
-  auto height = std::max(divide_up(rows, round), std::int64_t{1});
+  auto height = std::max(divide_up(rows, row_loads), std::int64_t{1});
   auto fitting = block_threads / height;
   return fitting < narrowest ? widest : std::min(fitting, widest);
 }
@@ -160,18 +166,19 @@ inline constexpr std::int64_t thread_rounds = 256;
                                                      int width) {
   reduce_plan plan{shape, width};
   // A thread without a full round of loads is not worth a block's reduction.
-  std::int64_t least = loads_in_flight(width);
+  std::int64_t least = row_loads;
   std::int64_t granule = block_threads;
   if (shape.format == memory_format::channels_first) {
+    least = plane_loads(width);
     plan.units = shape.samples * (shape.spatial / width);
-    plan.splits = reduce_blocks / shape.channels;
+    plan.splits = plane_blocks / shape.channels;
   } else {
     plan.units = shape.samples * shape.spatial;
     auto vectors = shape.channels / width;
-    plan.tiles = divide_up(vectors, widest_tile(plan.units, least));
+    plan.tiles = divide_up(vectors, widest_tile(plan.units));
     plan.tile_width = int(divide_up(vectors, plan.tiles));
     plan.tile_height = block_threads / plan.tile_width;
-    plan.splits = reduce_blocks / plan.tiles;
+    plan.splits = row_blocks / plan.tiles;
     granule = plan.tile_height;
   }
   plan.splits = std::min(plan.splits, plan.units / (granule * least));
@@ -293,7 +300,7 @@ repeating_step(std::int64_t threads, std::int64_t channels, int width) {
   pass_plan plan{shape.format, width, elements / width};
   std::int64_t flight = packs_in_flight(width);
   if (shape.format == memory_format::channels_first) {
-    auto share = plan.packs / (block_threads * reduce_blocks);
+    auto share = plan.packs / (block_threads * plane_blocks);
     // Short enough that the last blocks do not run long by themselves.
     auto per_thread = std::clamp(share, flight, 2 * flight);
     plan.tile = block_threads * per_thread;

@@ -111,8 +111,7 @@ private:
     auto add = [&](const auto& in) { add_to(mine, known, in); };
     // An int suffices for what one block does.
     int left = int(plan.units_of(split)) - thread;
-    add_in_rounds<loads_in_flight(width), width>(left, block_threads, fetch,
-                                                 add);
+    add_in_rounds<plane_loads(width), width>(left, block_threads, fetch, add);
     return mine;
   }
 

@@ -8,6 +8,7 @@
 #include "kernels/cuda/row_reduce.hpp"
 
 #include <cub/block/block_reduce.cuh>
+#include <cub/warp/warp_reduce.cuh>
 
 namespace syncnorm::cuda {
 
@@ -20,20 +21,20 @@ inline constexpr int most_blocks = 6;
 #endif
 
 /// Blocks of a reduction over planes that a multiprocessor shall hold at a
-/// time: at least four, as `reduce_blocks` counts on, or as many as spill no
+/// time: at least four, as the partition counts on, or as many as spill no
 /// registers on compute capability 9.0.
 template <class Reduction>
-inline constexpr int plane_blocks = sizeof(typename Reduction::real) == 8 ? 2
-                                    : Reduction::width == 4 ? most_blocks
-                                                            : 4;
+inline constexpr int planes_at_a_time = sizeof(typename Reduction::real) == 8
+                                            ? 2
+                                        : Reduction::width == 4 ? most_blocks
+                                                                : 4;
 
 /// One block for each channel and run; neighbouring blocks take neighbouring
 /// channels.
 template <class Reduction>
-__global__ void __launch_bounds__(block_threads, plane_blocks<Reduction>)
+__global__ void __launch_bounds__(block_threads, planes_at_a_time<Reduction>)
     plane_reduce_kernel(const __grid_constant__ plane_task<Reduction> task) {
   wait_for_earlier_kernels();
-  let_next_kernel_come();
   using share_type = typename plane_task<Reduction>::share_type;
   using block_reduce = cub::BlockReduce<share_type, block_threads>;
   __shared__ typename block_reduce::TempStorage shared;
@@ -46,21 +47,14 @@ __global__ void __launch_bounds__(block_threads, plane_blocks<Reduction>)
     task.put(channel, split, known, total);
 }
 
-/// Blocks of a reduction over rows, likewise: four, or as many as spill few
-/// registers.
-template <class Reduction>
-inline constexpr int row_blocks = sizeof(typename Reduction::real) == 8 ? 2
-                                  : Reduction::width == 8
-                                          && Reduction::tensors == 2
-                                      ? 3
-                                      : 4;
+/// The same over rows, as the partition counts on.
+inline constexpr int rows_at_a_time = 2;
 
 /// One block for each tile of columns and run of rows.
 template <class Reduction>
-__global__ void __launch_bounds__(block_threads, row_blocks<Reduction>)
+__global__ void __launch_bounds__(block_threads, rows_at_a_time)
     row_reduce_kernel(const __grid_constant__ row_task<Reduction> task) {
   wait_for_earlier_kernels();
-  let_next_kernel_come();
   using board_type = row_board<Reduction>;
   // Raw, since shared memory cannot be initialized.
   __shared__ alignas(board_type) unsigned char shared[sizeof(board_type)];
@@ -75,6 +69,31 @@ __global__ void __launch_bounds__(block_threads, row_blocks<Reduction>)
   }
   // The first row of threads stores what it merged itself.
   task.put(tile, split, thread, board);
+  let_next_kernel_come();
+}
+
+/// Merges what the threads of a block have; the first one gets the result. By a
+/// tree also from warp to warp, where CUB's reductions of blocks go one by one.
+template <int Threads, class Share, class Merge>
+__device__ Share merge_shares(const Share& mine, const Merge& merge) {
+  constexpr int warps = Threads / warp_threads;
+  using over_lanes = cub::WarpReduce<Share>;
+  __shared__ typename over_lanes::TempStorage lanes[warps];
+  auto warp = int(threadIdx.x) / warp_threads;
+  auto total = over_lanes{lanes[warp]}.Reduce(mine, merge);
+  if constexpr (warps > 1) {
+    using over_warps = cub::WarpReduce<Share, warps>;
+    __shared__ typename over_warps::TempStorage of_warps;
+    // Raw, since shared memory cannot be initialized.
+    __shared__ alignas(Share) unsigned char shared[sizeof(Share) * warps];
+    auto* totals = reinterpret_cast<Share*>(shared);
+    if (threadIdx.x % warp_threads == 0)
+      totals[warp] = total;
+    __syncthreads();
+    if (threadIdx.x < warps)
+      total = over_warps{of_warps}.Reduce(totals[threadIdx.x], merge);
+  }
+  return total;
 }
 
 /// One block for each channel.
@@ -82,16 +101,10 @@ template <class Reduction, int Threads>
 __global__ void __launch_bounds__(Threads) merge_partials_kernel(
     const __grid_constant__ merge_partials_task<Reduction> task) {
   wait_for_earlier_kernels();
-  // Beside large blocks those of the next kernel would be spread unevenly,
-  // which takes longer than to wait for them.
-  if constexpr (Threads == warp_threads)
-    let_next_kernel_come();
-  using block_reduce = cub::BlockReduce<counted<Reduction>, Threads>;
-  __shared__ typename block_reduce::TempStorage shared;
   std::int64_t channel = blockIdx.x;
   auto known = task.reduction.before_close(channel);
   auto mine = task.share(channel, gridDim.x, int(threadIdx.x), Threads);
-  auto total = block_reduce{shared}.Reduce(mine, merge_counted<Reduction>{});
+  auto total = merge_shares<Threads>(mine, merge_counted<Reduction>{});
   if (threadIdx.x == 0)
     task.reduction.close(channel, known, total.state);
 }
@@ -119,15 +132,14 @@ struct run_reduction {
 private:
   template <class Reduction>
   void merge(const merge_partials_task<Reduction>& task) const {
-    // A warp does for a few partial results, and leaves room for others.
     if (task.for_a_warp())
       launch(scope, "merge_partials_kernel",
              merge_partials_kernel<Reduction, warp_threads>, task.channels(),
              warp_threads, task);
     else
       launch(scope, "merge_partials_kernel",
-             merge_partials_kernel<Reduction, block_threads>, task.channels(),
-             block_threads, task);
+             merge_partials_kernel<Reduction, merge_threads>, task.channels(),
+             merge_threads, task);
   }
 };
 

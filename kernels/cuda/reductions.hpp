@@ -90,7 +90,7 @@ struct moments_of {
     if (count == 0)
       total.mean = in.x[0];
     auto n = Real(count + K);
-    auto share = 1 / n;
+    auto share = math::share_of(Real(1), n);
     // The sum of the deviations could be too large where their mean is not.
     Real shift = 0;
     Real squares = 0;

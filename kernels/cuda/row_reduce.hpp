@@ -30,7 +30,7 @@ struct row_task {
 
   /// Loads of each tensor that are under way at the same time: as many bytes
   /// over all of them as where there is one.
-  static constexpr int flight = loads_in_flight(width) / Reduction::tensors;
+  static constexpr int flight = row_loads / Reduction::tensors;
 
   Reduction reduction;
   reduce_plan plan;

@@ -83,9 +83,10 @@ private:
 
   template <class Reduction>
   static void merge(const cuda::merge_partials_task<Reduction>& task) {
-    int threads = task.for_a_warp() ? cuda::warp_threads : cuda::block_threads;
+    int threads = task.for_a_warp() ? cuda::warp_threads : cuda::merge_threads;
     for (std::int64_t c = 0; c < task.channels(); ++c) {
-      std::vector<cuda::counted<Reduction>> shares;
+      std::vector<typename cuda::merge_partials_task<Reduction>::share_type>
+          shares;
       for (int thread = 0; thread < threads; ++thread)
         shares.push_back(task.share(c, task.channels(), thread, threads));
       task.reduction.close(c, task.reduction.before_close(c),
