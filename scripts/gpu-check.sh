@@ -235,8 +235,8 @@ if [[ -z $cmake ]] || ! recent_cmake "$cmake"; then
   ctest=$prefix/usr/bin/ctest
 fi
 printf 'nvcc   %s, %s\n' "$nvcc" "$(release_of "$nvcc")"
-printf 'cmake  %s\nninja  %s\nc++    %s\n' "$cmake" "$ninja" \
-  "$(c++ --version | head -1)"
+printf 'cmake  %s\nninja  %s\nc++    %s, with %s and "%s"\n' "$cmake" "$ninja" \
+  "$(c++ --version | head -1)" "$(c++ -print-file-name=libstdc++.so)" "${LDFLAGS:-}"
 
 # A test makes certificates.
 if [[ -n $prefix ]] && ! command -v openssl > /dev/null; then
@@ -426,6 +426,11 @@ check_component() {
   with_libraries limited "$(seconds_for 300)" \
     "$build/tests/nn/test_nn_cuda" > "$build/component.log" 2>&1 || status=$?
   tail -5 "$build/component.log" | cut -c1-300
+  # Of two C++ libraries in one program one does not see the other's exceptions.
+  if ((status != 0 && status != 77)); then
+    with_libraries ldd "$build/tests/nn/test_nn_cuda" 2>&1 \
+      | grep -E 'libstdc|libgcc' | tee -a "$build/component.log" || true
+  fi
   if ((status == 77)); then
     if $gpu; then failed+=("the libtorch component saw no GPU"); fi
   else
