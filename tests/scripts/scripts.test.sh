@@ -310,6 +310,25 @@ gpu_check_unpacks_what_was_collected() {
   refused "a_3.deb of packages.txt is not in $work/deps" "${check[@]}"
 }
 
+gpu_check_links_with_the_shared_cxx_library() {
+  clone clone
+  nvcc_of 12.4 bin
+  stand_in cmake '[[ $1 == --version ]] && echo cmake version 3.25.1' \
+    'echo "LDFLAGS=$LDFLAGS" >>flags.log; false'
+  stand_in ninja
+  export CUDACXX=$work/bin/nvcc
+  unset LDFLAGS
+  refused "CMake failed" clone/scripts/gpu-check.sh --no-gpu --build "a b"
+  same "$(tail -1 clone/flags.log)" "LDFLAGS="
+  # Where the linker finds another one first.
+  mkdir static
+  cp "$(c++ -print-file-name=libstdc++.a)" static/
+  stand_in c++ "exec $(command -v c++) \"\$@\" -L$work/static"
+  refused "libstdc++.so.6, which c++ does not find by itself" \
+    clone/scripts/gpu-check.sh --no-gpu --build "a b"
+  same "$(tail -1 clone/flags.log)" "LDFLAGS=-L$work/a\\ b/libstdc++ "
+}
+
 # README's command, as on a machine without a GPU that lacks no package.
 train_trains_on_the_digits() {
   stand_in nvidia-smi
