@@ -40,9 +40,10 @@ struct failure_reason {
   std::uint32_t code = 0;
 };
 
+/// OpenSSL 3.0 has no name for this alert.
+constexpr std::uint32_t certificate_required = 116;
+
 std::string alert_text(std::uint32_t code) {
-  // OpenSSL 3.0 has no name for this one.
-  constexpr std::uint32_t certificate_required = 116;
   if (code == certificate_required)
     return "certificate required";
   // The alert is the low byte of what OpenSSL's callbacks get.
@@ -71,6 +72,25 @@ failure_reason own_reason(const SSL* ssl) {
     return {failure_reason::certificate, static_cast<std::uint32_t>(verdict)};
   return {failure_reason::protocol,
           static_cast<std::uint32_t>(ERR_peek_last_error())};
+}
+
+/// Whether somebody who sends this alert does not accept a certificate.
+bool is_of_trust(const failure_reason& x) {
+  switch (x.code) {
+  case certificate_required:
+  case SSL_AD_HANDSHAKE_FAILURE:
+  case SSL_AD_BAD_CERTIFICATE:
+  case SSL_AD_UNSUPPORTED_CERTIFICATE:
+  case SSL_AD_CERTIFICATE_REVOKED:
+  case SSL_AD_CERTIFICATE_EXPIRED:
+  case SSL_AD_CERTIFICATE_UNKNOWN:
+  case SSL_AD_UNKNOWN_CA:
+  case SSL_AD_ACCESS_DENIED:
+  case SSL_AD_DECRYPT_ERROR:
+    return x.kind == failure_reason::alert;
+  default:
+    return false;
+  }
 }
 
 /// What OpenSSL's call of `on_info` says of a failure, if it does.
@@ -216,11 +236,12 @@ void tell(const SSL* ssl, int where, int value) {
   auto& state = handshake_of(ssl);
   if ((static_cast<unsigned>(where) & SSL_CB_HANDSHAKE_DONE) != 0)
     state.done = true;
-  // Who has shown a certificate is lost, not refused. A client may learn only
-  // then that the server refuses it.
-  if (state.done && SSL_is_server(ssl) != 0)
-    return;
   auto reason = find_reason(ssl, where, value);
+  // Who has shown a certificate is lost, not refused. A client may learn only
+  // then that the server refuses it; or that of two connections to a node one
+  // was ended, which is no matter of trust.
+  if (state.done && (SSL_is_server(ssl) != 0 || !is_of_trust(reason)))
+    return;
   if (reason.kind == failure_reason::none && is_late(where, value, state))
     reason.kind = failure_reason::silence;
   if (reason.kind == failure_reason::none || state.told)

@@ -344,6 +344,28 @@ TEST_CASE_FIXTURE(two_members, "by TLS, too, a member that is killed is lost, "
   }
 }
 
+TEST_CASE_FIXTURE(two_members,
+                  "by TLS, too, an actor of another type on a node "
+                  "that is connected is no matter of trust") {
+  init_types();
+  network_config cfg{
+      node_options{.tls = tls_options{.certificate = files.file("client.pem"),
+                                      .key = files.file("client.key"),
+                                      .ca = files.file("ca.pem")}}};
+  caf::actor_system system{cfg};
+  auto at = static_cast<std::uint16_t>(std::stoi(port));
+  // CAF makes a connection for each question, and ends it if it has one.
+  for (auto i = 0; i < 30; ++i) {
+    CHECK(remote_master<double_array, double_array>(system, "127.0.0.1", at));
+    auto wrong =
+        remote_master<float_array, float_array>(system, "127.0.0.1", at);
+    REQUIRE_FALSE(wrong);
+    CHECK(text_of(wrong.error())
+          == "remote_master: port " + port
+                 + " of 127.0.0.1: the actor there is of another type");
+  }
+}
+
 namespace {
 
 /// Somebody whose certificate has expired serves: `use_tls` would not.

@@ -17,7 +17,8 @@ namespace syncnorm::nn {
 /// Makes `copy` the first of `copies`: spawns the masters, one a layer. It may
 /// go forward at once: a round waits for copies that have not followed yet,
 /// until its deadline.
-/// @param options count for all copies; `group_size` must be 0.
+/// @param options count for all copies, but that the errors that a follower
+///                makes by itself have no `prefix`; `group_size` must be 0.
 /// @returns the masters, in the order of the layers; pass them to the others,
 ///          for example in a message type of your own; see `layer_masters`.
 ///          With one copy their handles are null.
@@ -31,7 +32,14 @@ lead_copies(caf::actor_system& system,
 /// Makes `copy` one of those that `lead_copies` has been called for, in this
 /// process or in another. Returns when every layer has registered. After a
 /// pass, or a failure, the first call begins a new generation, in which all
-/// others have to follow again; copy 0 stays where it is.
+/// others have to follow again; copy 0 stays where it is. So a copy that
+/// follows after another one gave up is not told of that, and waits for its
+/// deadline.
+///
+/// A copy that followed before is released first; but the masters may learn of
+/// that later than of its new seat, and answer `duplicate_identifier`. Within a
+/// generation wait before such a copy, or a new one in its place, follows.
+///
 /// @param copy_id 1 or more, another one for each; a round of more or fewer
 ///                copies than were announced fails.
 /// @throws error `invalid_argument` if `copy` is null or has a layer of which

@@ -13,7 +13,9 @@ struct SynchronizeOptions {
   /// as the actor system is configured (`syncnorm.deadline`), else 60 s.
   std::optional<std::chrono::nanoseconds> deadline = std::nullopt;
   /// Copies that share statistics: 2 makes groups of copies 0 and 1, 2 and 3,
-  /// and so on, the last group with what is left; 0: all copies.
+  /// and so on, the last group with what is left; 0: all copies. An error that
+  /// names replicas counts them within the group, whose copies it names beside
+  /// the layer: "b1 (copies 2 to 3) ... replica 1" is copy 3.
   std::int64_t group_size = 0;
   /// Stands before each layer's path in error texts.
   std::string prefix;
