@@ -8,7 +8,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <memory>
+#include <thread>
 #include <utility>
 
 namespace syncnorm::nn::detail {
@@ -86,6 +88,26 @@ const batch_norm_master_actor& find_master(const layer_masters& masters,
   return found->master;
 }
 
+/// Registers a copy. A master may learn only later than of the new seat that
+/// another copy, or this one itself, has left that of its identifier: then it
+/// is asked again.
+batch_norm_participant follow(caf::actor_system& system,
+                              const batch_norm_master_actor& master,
+                              std::int64_t copy_id) {
+  using clock = std::chrono::steady_clock;
+  constexpr auto pause = std::chrono::milliseconds{1};
+  auto end = clock::now() + std::chrono::seconds{1};
+  for (;;) {
+    try {
+      return {system, master, copy_id};
+    } catch (const error& x) {
+      if (x.code() != errc::duplicate_identifier || clock::now() >= end)
+        throw;
+    }
+    std::this_thread::sleep_for(pause);
+  }
+}
+
 participant_ptr make_distant_seat(const replication_scope& scope,
                                   callback_context& context,
                                   distant_copies& all, const char* kind) {
@@ -94,9 +116,8 @@ participant_ptr make_distant_seat(const replication_scope& scope,
   auto layer = layer_name(scope, context, kind, group);
   if (all.copy_id != 0)
     return std::make_shared<layer_seat>(
-        batch_norm_participant{scope.system(),
-                               find_master(all.masters, context.path()),
-                               all.copy_id},
+        follow(scope.system(), find_master(all.masters, context.path()),
+               all.copy_id),
         std::move(layer), all.copy_id, nullptr, group);
   auto taking_part = open(scope, context, kind, group);
   all.masters.push_back({context.path(), group.master});

@@ -248,6 +248,29 @@ TEST_CASE("copies that follow again after passes equal one device forward and "
   }
 }
 
+TEST_CASE("a copy that follows again before any pass, or another one in its "
+          "place, takes the seat that was left, and none that is taken") {
+  actors env;
+  auto copies = make_copies(2, 5);
+  auto masters = lead_copies(env.system, copies[0].ptr(), 2);
+  auto follow = [&](SynchronizedBatchNorm2d& copy) {
+    follow_copies(env.system, copy.ptr(), 1, masters);
+  };
+  for (int i = 0; i < 20; ++i) {
+    follow(copies[1]);
+    follow(copies[1]);
+    desynchronize({copies[1].ptr()});
+    follow(copies[1]);
+    copies[1] = make_copies(1, 5)[0];
+  }
+  follow(copies[1]);
+  auto third = make_copies(1, 5)[0];
+  CHECK_THROWS_WITH_AS(follow(third),
+                       doctest::Contains("replica 1 is registered already"),
+                       error);
+  check_step(copies);
+}
+
 TEST_CASE("a copy that leads goes forward before the others follow: its round "
           "waits for them") {
   actors env;

@@ -36,12 +36,10 @@ lead_copies(caf::actor_system& system,
 /// follows after another one gave up is not told of that, and waits for its
 /// deadline.
 ///
-/// A copy that followed before is released first; but the masters may learn of
-/// that later than of its new seat, and answer `duplicate_identifier`. Within a
-/// generation wait before such a copy, or a new one in its place, follows.
-///
 /// @param copy_id 1 or more, another one for each; a round of more or fewer
-///                copies than were announced fails.
+///                copies than were announced fails. While it is taken in this
+///                generation, the call waits for a second: a copy that was
+///                released may still leave.
 /// @throws error `invalid_argument` if `copy` is null or has a layer of which
 ///         there is no master, or `copy_id` is less than 1; and as the masters
 ///         answer: `duplicate_identifier`, `invalid_identifier`,
