@@ -95,7 +95,6 @@ batch_norm_participant follow(caf::actor_system& system,
                               const batch_norm_master_actor& master,
                               std::int64_t copy_id) {
   using clock = std::chrono::steady_clock;
-  constexpr auto pause = std::chrono::milliseconds{1};
   auto end = clock::now() + std::chrono::seconds{1};
   for (;;) {
     try {
@@ -104,7 +103,7 @@ batch_norm_participant follow(caf::actor_system& system,
       if (x.code() != errc::duplicate_identifier || clock::now() >= end)
         throw;
     }
-    std::this_thread::sleep_for(pause);
+    std::this_thread::yield();
   }
 }
 
