@@ -6,7 +6,6 @@
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <chrono>
@@ -548,18 +547,19 @@ namespace {
 child start_unprepared(const scratch_folder& folder,
                        const std::string& commands = {}) {
   auto program = folder / "program";
-  std::ofstream{program} << "#!/bin/bash\n"
-                            "[[ $RANK == 0 ]] && echo started\n"
-                            "read -r -t 20 <>\"$1\"\n"
-                            "echo \"$RANK stayed\" >&2\n";
+  // A shell would note the signal and look after it too late, if it is about to
+  // wait.
+  std::ofstream{program} << "#!/usr/bin/perl\n"
+                            "$| = 1;\n"
+                            "print \"started\\n\" if $ENV{RANK} == 0;\n"
+                            "sleep 20;\n"
+                            "print STDERR \"$ENV{RANK} stayed\\n\";\n";
   std::filesystem::permissions(program, std::filesystem::perms::owner_all);
-  auto nothing = folder / "nothing";
-  REQUIRE(::mkfifo(nothing.c_str(), 0666) == 0);
   // A shell cannot trap what is ignored when it starts.
   return std::make_unique<child_process>(
       arguments{"/usr/bin/env", "--default-signal", "bash", "-euo", "pipefail",
                 "-c", commands + ". \"$0\"; run_several 2 \"$@\"",
-                SYNCNORM_SCRIPTS "/processes.sh", program, nothing});
+                SYNCNORM_SCRIPTS "/processes.sh", program});
 }
 
 } // namespace
