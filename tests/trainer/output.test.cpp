@@ -667,6 +667,31 @@ TEST_CASE("a folder that may be written to and not read is refused before "
   CHECK_FALSE(std::filesystem::exists(closed / "file.tmp"));
 }
 
+TEST_CASE("a file that cannot be read is not replaced: it may be something "
+          "else than metrics or a chart") {
+  scratch_folder folder;
+  ::chmod(folder.path().c_str(), 0777);
+  if (message_without_rights([] {}) == no_other_user) {
+    MESSAGE("skipped: this machine does not let root be somebody else");
+    return;
+  }
+  settings options;
+  options.metrics = folder / "m.csv";
+  for (const auto* name : {"m.csv", "m.svg"}) {
+    write_text(folder / name, "digits");
+    // For its owner, too.
+    ::chmod((folder / name).c_str(), 0);
+    CHECK(
+        contains(message_without_rights([&] {
+                   report{options, 0, 0};
+                 }),
+                 name + std::string{": cannot be opened: Permission denied"}));
+    ::chmod((folder / name).c_str(), 0600);
+    CHECK(read_text(folder / name) == "digits");
+    std::filesystem::remove(folder / name);
+  }
+}
+
 TEST_CASE("a folder that cannot be written to is refused by name") {
   scratch_folder folder;
   write_text(folder / "file", "");

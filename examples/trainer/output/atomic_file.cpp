@@ -6,8 +6,10 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <limits>
 #include <system_error>
 #include <vector>
 
@@ -105,7 +107,7 @@ void write_atomically(const path& file, std::string_view content,
     fail<not_flushed>(folder, "cannot be flushed", errno);
 }
 
-std::string read_whole(const path& file) {
+std::string read_beginning(const path& file, std::size_t most) {
   // Some have no end.
   if (std::filesystem::is_character_file(file))
     throw failure{
@@ -117,8 +119,8 @@ std::string read_whole(const path& file) {
   ::fcntl(in.number(), F_SETFL, O_RDONLY);
   std::string result;
   for (;;) {
-    constexpr std::size_t step = std::size_t{1} << 20;
     auto size = result.size();
+    auto step = std::min(most - size, std::size_t{1} << 20);
     result.resize(size + step);
     auto n = ::read(in.number(), result.data() + size, step);
     if (n < 0 && errno != EINTR)
@@ -127,6 +129,10 @@ std::string read_whole(const path& file) {
     if (n == 0)
       return result;
   }
+}
+
+std::string read_whole(const path& file) {
+  return read_beginning(file, std::numeric_limits<std::size_t>::max());
 }
 
 std::vector<path> require_writable_folder(const path& folder) {

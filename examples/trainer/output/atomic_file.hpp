@@ -3,6 +3,7 @@
 #include "trainer/failure.hpp"
 
 #include <chrono>
+#include <cstddef>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -30,6 +31,11 @@ public:
 void write_atomically(const std::filesystem::path& path,
                       std::string_view content,
                       std::chrono::milliseconds patience = writer_patience);
+
+/// The first bytes of a file, `most` or as many as it has.
+/// @throws failure that names the file and the system's reason.
+[[nodiscard]] std::string read_beginning(const std::filesystem::path& path,
+                                         std::size_t most);
 
 /// @throws failure that names the file and the system's reason.
 [[nodiscard]] std::string read_whole(const std::filesystem::path& path);

@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include <charconv>
-#include <fstream>
 #include <optional>
 #include <utility>
 
@@ -47,10 +46,7 @@ bool read(std::string_view& line, std::optional<double>& x) {
 void require_metrics(const std::filesystem::path& path) {
   if (!std::filesystem::is_regular_file(path))
     return;
-  std::ifstream file{path, std::ios::binary};
-  std::string begin(metrics_header.size() + 1, '\0');
-  file.read(begin.data(), std::streamsize(begin.size()));
-  begin.resize(std::size_t(file.gcount()));
+  auto begin = read_beginning(path, metrics_header.size() + 1);
   if (!begin.empty() && begin != fmt::format("{}\n", metrics_header))
     throw failure{fmt::format("{}: expected metrics of an earlier run, or no "
                               "file, found another file",

@@ -7,7 +7,6 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
 #include <utility>
 
 namespace syncnorm::train {
@@ -153,10 +152,9 @@ std::optional<std::filesystem::path> chart_of(const settings& options) {
 
 /// Whether something else than a chart would be lost.
 bool is_foreign(const std::filesystem::path& path) {
-  std::ifstream file{path, std::ios::binary};
-  std::string begin(512, '\0');
-  file.read(begin.data(), std::streamsize(begin.size()));
-  begin.resize(std::size_t(file.gcount()));
+  if (!std::filesystem::exists(path))
+    return false;
+  auto begin = read_beginning(path, 512);
   return !begin.empty() && !is_chart(begin);
 }
 
