@@ -1,6 +1,7 @@
 #include "syncnorm/batch_norm_layer.hpp"
 
 #include "layer_kind.hpp"
+#include "pass_arguments.hpp"
 #include "with_layer.hpp"
 
 #include "syncnorm/error.hpp"
@@ -181,7 +182,7 @@ bool batch_norm_layer::joins_round(const batch_norm_tape& tape) const {
   // One that is none stands for another: the others may be at that one, and
   // wait.
   return participant_ && replica_.exchanges() && !replica_.options().online
-         && !replica_.is_readable(tape);
+         && !detail::pass_arguments{replica_.options()}.is_readable(tape);
 }
 
 void batch_norm_layer::run_backward(const const_tensor_view& dy,

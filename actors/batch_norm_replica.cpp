@@ -1,5 +1,6 @@
 #include "syncnorm/batch_norm_replica.hpp"
 
+#include "pass_arguments.hpp"
 #include "round_arguments.hpp"
 
 #include "syncnorm/batch_norm.hpp"
@@ -136,6 +137,10 @@ batch_norm_replica::parameters(const batch_norm_tape& tape) const noexcept {
           data_or_null(bias_)};
 }
 
+detail::pass_arguments batch_norm_replica::arguments() const noexcept {
+  return detail::pass_arguments{options_};
+}
+
 workspace batch_norm_replica::scratch(std::size_t bytes) {
   if (scratch_.size() < bytes)
     scratch_.resize(bytes);
@@ -144,7 +149,7 @@ workspace batch_norm_replica::scratch(std::size_t bytes) {
 
 batch_norm_message batch_norm_replica::begin_forward(const const_tensor_view& x,
                                                      const tensor_view& y) {
-  require_forward(x, y);
+  arguments().require_forward(x, y);
   auto message = measure(x);
   add_update(message);
   return message;
@@ -156,7 +161,7 @@ batch_norm_message batch_norm_replica::measure(const const_tensor_view& x) {
 
 batch_norm_message
 batch_norm_replica::measure(std::span<const const_tensor_view> xs) {
-  require_inputs(xs);
+  arguments().require_inputs(xs);
   bring_to_device();
   batch_norm_message message;
   message.mode = round_mode::forward;
@@ -234,7 +239,7 @@ batch_norm_tape batch_norm_replica::accept(const batch_norm_reply& reply) {
 
 void batch_norm_replica::accept(const batch_norm_reply& reply,
                                 std::span<batch_norm_tape> tapes) {
-  require_reply(reply, tapes.size());
+  arguments().require_forward_reply(reply, tapes.size());
   bring_to_device();
   auto size = 2 * channels();
   device_array there;
@@ -266,7 +271,7 @@ void batch_norm_replica::apply(const batch_norm_tape& tape,
 batch_norm_message batch_norm_replica::begin_backward(
     const const_tensor_view& dy, const const_tensor_view& x,
     const batch_norm_tape& tape, const tensor_view& dx) {
-  require_backward(dy, x, tape, dx);
+  arguments().require_backward(dy, x, tape, dx);
   bring_to_device();
   batch_norm_message message;
   message.mode = round_mode::backward;
@@ -305,7 +310,7 @@ void batch_norm_replica::end_backward(const batch_norm_reply& reply,
                                       const const_tensor_view& x,
                                       const batch_norm_tape& tape,
                                       const tensor_view& dx) {
-  require_statistics("backward", "sums", reply.values, 2 * channels());
+  arguments().require_backward_reply(reply);
   if (device_) {
     bring_to_device();
     auto totals = device_->receive(reply.values);

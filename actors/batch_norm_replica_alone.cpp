@@ -1,11 +1,16 @@
 // The passes of a replica that is the only one, or that needs no other.
 
+#include "pass_arguments.hpp"
+#include "round_arguments.hpp"
 #include "round_statistics.hpp"
 
 #include "syncnorm/batch_norm.hpp"
 #include "syncnorm/batch_norm_master.hpp"
 #include "syncnorm/batch_norm_replica.hpp"
+#include "syncnorm/error.hpp"
 #include "syncnorm/moments.hpp"
+
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <utility>
@@ -59,12 +64,31 @@ void batch_norm_replica::learn_alone(const const_tensor_view& x,
   write_tape(tape, total.count, batch_);
 }
 
+void batch_norm_replica::require_alone(
+    std::span<const const_tensor_view> xs) const {
+  arguments().require_inputs(xs);
+  if (!exchanges() || !options_.track_running_stats)
+    return;
+  statistics_update seen;
+  seen.num_batches_tracked = num_batches_tracked_;
+  seen.num_elements_tracked = num_elements_tracked_;
+  for (const auto& x : xs) {
+    auto elements = x.shape().per_channel();
+    auto problem = detail::counter_problem(seen, elements);
+    if (!problem.empty())
+      throw error{errc::malformed_message,
+                  fmt::format("layer {}: forward: {}", options_.name, problem)};
+    ++seen.num_batches_tracked;
+    seen.num_elements_tracked += elements;
+  }
+}
+
 batch_norm_tape batch_norm_replica::forward_alone(const const_tensor_view& x,
                                                   const tensor_view& y,
                                                   batch_norm_tape reused) {
   require_alone({&x, 1});
   if (exchanges() && options_.online && !device_) {
-    require_forward(x, y);
+    arguments().require_forward(x, y);
     learn_alone(x, reused);
     apply(reused, x, y);
     return reused;
@@ -75,7 +99,7 @@ batch_norm_tape batch_norm_replica::forward_alone(const const_tensor_view& x,
       tape.source_ = batch_norm_tape::source::this_replica;
     return tape;
   }
-  require_forward(x, y);
+  arguments().require_forward(x, y);
   bring_to_device();
   auto tape = running_tape();
   apply(tape, x, y);

@@ -1,5 +1,6 @@
 #include "batch_norm_slave.hpp"
 
+#include "pass_arguments.hpp"
 #include "run_woken_here.hpp"
 #include "with_layer.hpp"
 
@@ -227,7 +228,7 @@ void batch_norm_slave::start(const job_ptr& at, forward_job& x) {
   auto alone = !joins_round(x);
   x.trains = replica_->is_training() && !replica_->options().online;
   if (on_device()) {
-    replica_->require_to_bring(views_of(x.xs));
+    pass_arguments{replica_->options()}.require_to_bring(views_of(x.xs));
     for (auto& one : x.xs)
       x.backs.push_back(bring_here(one));
   }
@@ -319,7 +320,8 @@ void batch_norm_slave::start(const job_ptr& at, backward_job& x) {
                             replica_->options().name, x.ticket)};
   const auto& pass = i->second;
   if (on_device())
-    replica_->require_to_bring(x.dy.view(), pass.x.view());
+    pass_arguments{replica_->options()}.require_to_bring(x.dy.view(),
+                                                         pass.x.view());
   x.back = bring_here(x.dy);
   // Not of dy, which is checked below.
   auto dx = make_output(pass.x.view().layout());

@@ -3,8 +3,6 @@
 #include "kernels/backend.hpp"
 #include "kernels/batch_norm_checks.hpp"
 
-#include <string_view>
-
 namespace syncnorm {
 
 namespace {
@@ -68,12 +66,6 @@ void normalize_eval(const execution& run, const const_tensor_view& x,
                  of("parameters.weight", parameters.weight),
                  of("parameters.bias", parameters.bias)});
   run_normalize(run, x, channel, y, tail);
-}
-
-void check_in_place(std::string_view operation, std::string_view argument,
-                    const const_tensor_view& out, std::string_view input,
-                    const const_tensor_view& in) {
-  call_check{operation, {}}.in_place(argument, out, input, in);
 }
 
 std::size_t backward_reduce_workspace(const tensor_layout& x) {

@@ -1,8 +1,11 @@
 #include "kernels/batch_norm_checks.hpp"
 
+#include "syncnorm/detail/check_in_place.hpp"
+
 #include <fmt/format.h>
 
 #include <string>
+#include <string_view>
 
 namespace syncnorm {
 
@@ -168,6 +171,14 @@ void check_sums(const call_check& check, const total_sums& sums,
                fmt::format("at least the {} elements of each channel of x",
                            x.shape().per_channel()),
                std::to_string(sums.count));
+}
+
+void detail::check_in_place(std::string_view operation,
+                            std::string_view argument,
+                            const const_tensor_view& out,
+                            std::string_view input,
+                            const const_tensor_view& in) {
+  call_check{operation, {}}.in_place(argument, out, input, in);
 }
 
 } // namespace syncnorm

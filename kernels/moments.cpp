@@ -126,9 +126,10 @@ void batch_moments(const execution& run, const const_tensor_view& x,
     check.fail(errc::shape_mismatch, "out",
                fmt::format("the {} channels of x", x.shape().channels),
                std::to_string(out.channels));
-  if (out.type != dtype::float64 && out.type != statistics_type(x.type()))
+  auto type = statistics_type(x.type());
+  if (out.type != dtype::float64 && out.type != type)
     check.fail(errc::dtype_mismatch, "out",
-               to_string(statistics_type(x.type())) + " or float64",
+               type == dtype::float64 ? "float64" : "float32 or float64",
                to_string(out.type));
   check.scratch(scratch, x.empty() ? 0 : batch_moments_workspace(x.layout()));
   if (x.empty()) {

@@ -90,6 +90,8 @@ void check_data(std::string_view operation, std::string_view argument,
 
 tensor_layout make_layout(dtype type, std::span<const std::int64_t> sizes,
                           memory_format format, device where) {
+  check_type("make_layout", "type", type);
+  check_format("make_layout", "format", format);
   return checked_layout("make_layout", "sizes", type, sizes, format, where);
 }
 

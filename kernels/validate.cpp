@@ -63,16 +63,27 @@ std::string to_string(const tensor_shape& shape) {
                      shape.spatial);
 }
 
+void check_type(std::string_view operation, std::string_view argument,
+                dtype type) {
+  if (!known(type))
+    fail(errc::dtype_mismatch, operation, argument,
+         "float32, float64, float16 or bfloat16", to_string(type));
+}
+
+void check_format(std::string_view operation, std::string_view argument,
+                  memory_format format) {
+  if (format > memory_format::channels_last)
+    fail(errc::invalid_argument, operation, argument,
+         "channels_first or channels_last", to_string(format));
+}
+
 void check_layout(std::string_view operation, std::string_view argument,
                   const tensor_layout& layout) {
   auto bad = [&](std::string_view expected, std::string_view got) {
     fail(errc::invalid_argument, operation, argument, expected, got);
   };
-  if (!known(layout.type))
-    fail(errc::dtype_mismatch, operation, argument,
-         "float32, float64, float16 or bfloat16", to_string(layout.type));
-  if (layout.format > memory_format::channels_last)
-    bad("channels_first or channels_last", to_string(layout.format));
+  check_type(operation, argument, layout.type);
+  check_format(operation, argument, layout.format);
   auto [n, c, s] = layout.shape;
   if (n < 0 || s < 0 || c < 1)
     bad("N >= 0, C >= 1, S >= 0", "[N, C, S] = " + to_string(layout.shape));

@@ -25,6 +25,14 @@ namespace syncnorm {
 /// "[8, 64, 3136]": N, C, S.
 [[nodiscard]] std::string to_string(const tensor_shape& shape);
 
+/// Throws `dtype_mismatch` for a type that is none.
+void check_type(std::string_view operation, std::string_view argument,
+                dtype type);
+
+/// Throws `invalid_argument` for a format that is none.
+void check_format(std::string_view operation, std::string_view argument,
+                  memory_format format);
+
 /// Throws as `const_tensor_view` does, under the name of `operation`.
 void check_layout(std::string_view operation, std::string_view argument,
                   const tensor_layout& layout);

@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string_view>
 
 namespace syncnorm {
 
@@ -26,8 +25,8 @@ struct channel_parameters {
 
 /// What is fused behind the normalization: y = relu(normalized + residual).
 struct fused_tail {
-  /// Added before ReLU; null: nothing. Layout and sample stride as the
-  /// output's; may be the memory of the output, or of the input if that has the
+  /// Added before ReLU; null: nothing. Laid out as the output, with its sample
+  /// stride; may be the memory of the output, or of the input if that has the
   /// same sample stride.
   const void* residual = nullptr;
   /// Whether y is clipped below at 0.
@@ -49,24 +48,12 @@ struct fused_tail {
 
 /// Sets y = (x - mean) * inv_std * weight + bias, then the tail.
 ///
-/// @param x, y  the same layout (sample strides may differ); y may be x, if the
+/// @param x, y  the same shape, dtype, format and device; y may be x, if the
 ///              sample strides are equal, and overlaps it in no other way.
 /// @throws error as `batch_moments`.
 void normalize(const execution& run, const const_tensor_view& x,
                const channel_parameters& parameters, const tensor_view& y,
                const fused_tail& tail = {});
-
-/// Checks what `normalize` and `backward_input` ask of an output that may be
-/// the memory of an input, for a caller whose state changes before it calls
-/// them: if both start at one element their sample strides are equal, and
-/// without gaps they overlap in no other way. Neither is read or written.
-///
-/// @param operation, argument, input  names for the text of the error.
-/// @param out, in  the same shape, dtype and format.
-/// @throws error `invalid_argument`.
-void check_in_place(std::string_view operation, std::string_view argument,
-                    const const_tensor_view& out, std::string_view input,
-                    const const_tensor_view& in);
 
 /// Per channel sums of a backward pass: C elements each of `statistics_type` of
 /// the tensor, on its device.
@@ -86,8 +73,8 @@ struct backward_sums {
 [[nodiscard]] std::size_t backward_reduce_workspace(const tensor_layout& x);
 
 /// Sets the sums over this replica's samples and spatial elements, and the
-/// gradients of weight and bias. Where `mask` is not null, dy is first set to
-/// zero where the mask's bit is not set. An empty tensor gives zeros.
+/// gradients of weight and bias. Where `mask` is not null, elements of dy whose
+/// bit is not set count as 0. An empty tensor gives zeros.
 ///
 /// @param dy, x the same shape, dtype and format.
 /// @param parameters `mean` and, if a weight gradient is wanted, `inv_std`.
@@ -150,12 +137,12 @@ struct total_sums {
 /// With `eps_mode::clamp` the caller passes `sum_dy_xmu` of zero for channels
 /// whose variance was clamped: there inv_std is a constant.
 ///
-/// @param dx       layout as x (sample strides may differ); may be the memory
-///                 of dy or of x, if the sample strides are equal.
+/// @param dy, x, dx  the same shape, dtype, format and device; dx may be the
+///                 memory of dy or of x, if the sample strides are equal.
 /// @param residual_grad  null, or where the masked dy is written: the gradient
-///                 of the residual; layout and sample stride as dx; may be the
-///                 memory of dy or x if dx is not and the sample strides are
-///                 equal.
+///                 of the residual, laid out as dx, with its sample stride; may
+///                 be the memory of dy or x if dx is not and the sample strides
+///                 are equal.
 /// @throws error as `batch_moments`; `invalid_argument` for a `sums.count`
 ///         below N * S of x.
 void backward_input(const execution& run, const const_tensor_view& dy,
@@ -236,8 +223,7 @@ void batch_norm_forward(const execution& run, const const_tensor_view& x,
 /// `clear_clamped` and `backward_input` yourself, or the dx of channels that
 /// were clamped is wrong.
 ///
-/// @param dx   may be the memory of dy, if the sample strides are equal.
-/// @param residual_grad  as in `backward_input`.
+/// @param dx, residual_grad  as in `backward_input`.
 /// @throws error as the two operations.
 void batch_norm_backward(const execution& run, const const_tensor_view& dy,
                          const const_tensor_view& x,

@@ -21,6 +21,7 @@ namespace syncnorm {
 namespace detail {
 
 class batch_norm_slave;
+class pass_arguments;
 
 } // namespace detail
 
@@ -115,20 +116,20 @@ public:
                                 const tensor_view& y,
                                 batch_norm_tape reused = {});
 
-  /// The first half: the moments of x.
-  /// @throws error as `forward_alone`.
+  /// The first half: the moments of x. The master checks the counters.
+  /// @throws error `shape_mismatch`, `dtype_mismatch`, `device_mismatch`,
+  ///         `invalid_argument`, `device_failure`.
   [[nodiscard]] batch_norm_message begin_forward(const const_tensor_view& x,
                                                  const tensor_view& y);
 
-  /// The first half of the first half: the moments of x alone. A replica on the
-  /// CPU may take them while another pass is between its halves. `add_update`
-  /// completes the message.
-  /// @throws error as `forward_alone`.
+  /// The moments of x alone, which a replica on the CPU may take while another
+  /// pass is between its halves. `add_update` completes the message.
+  /// @throws error as `begin_forward`.
   [[nodiscard]] batch_norm_message measure(const const_tensor_view& x);
 
   /// The same for several batches that share a message, each of which gets
   /// statistics of its own, as by passes one after the other.
-  /// @throws error as `forward_alone`; `invalid_argument` for none.
+  /// @throws error as `begin_forward`; `invalid_argument` for none.
   [[nodiscard]] batch_norm_message
   measure(std::span<const const_tensor_view> xs);
 
@@ -176,13 +177,13 @@ public:
   ///                   or x, as `backward_input` says.
   /// @param tape  of this layer's forward pass of x; one with statistics of
   ///              another dtype, size or device is `invalid_argument`.
-  /// @throws error as `forward_alone`.
+  /// @throws error as `begin_forward`.
   void backward_alone(const const_tensor_view& dy, const const_tensor_view& x,
                       const batch_norm_tape& tape, const tensor_view& dx);
 
   /// The first half: the sums of dy. For channels whose variance was clamped
   /// the sum of dy * (x - mean) is 0: their inv_std is a constant.
-  /// @throws error as `forward_alone`.
+  /// @throws error as `begin_forward`.
   [[nodiscard]] batch_norm_message begin_backward(const const_tensor_view& dy,
                                                   const const_tensor_view& x,
                                                   const batch_norm_tape& tape,
@@ -231,15 +232,6 @@ private:
   /// Takes back what was learned since then.
   void unlearn(const detail::learned_statistics& since);
 
-  /// Before tensors in host memory are copied to the device: asks whether they
-  /// fit there, for a forward pass, and as dy of the pass of x.
-  /// @throws error `shape_mismatch`, `dtype_mismatch`.
-  void require_to_bring(std::span<const const_tensor_view> xs) const {
-    require_each(xs, &batch_norm_replica::require_kind);
-  }
-  void require_to_bring(const const_tensor_view& dy,
-                        const const_tensor_view& x) const;
-
   /// Asks whether `forward_alone` would take each of these batches, one after
   /// the other.
   /// @throws error as it would.
@@ -257,6 +249,9 @@ private:
 
   [[nodiscard]] channel_parameters
   parameters(const batch_norm_tape& tape) const noexcept;
+
+  /// What arguments and replies of a pass must be like.
+  [[nodiscard]] detail::pass_arguments arguments() const noexcept;
 
   /// Memory for a kernel to scribble on.
   [[nodiscard]] workspace scratch(std::size_t bytes);
@@ -284,37 +279,6 @@ private:
   [[nodiscard]] double_array sums_on_host(const const_tensor_view& dy,
                                           const const_tensor_view& x,
                                           const batch_norm_tape& tape);
-
-  void require(const char* call, const char* argument,
-               const const_tensor_view& x) const;
-  /// But for the memory it lies in.
-  void require_kind(const char* call, const char* argument,
-                    const const_tensor_view& x) const;
-  void require_like(const char* call, const char* argument,
-                    const const_tensor_view& view,
-                    const const_tensor_view& x) const;
-  void require_layout(const char* call, const char* argument,
-                      const const_tensor_view& view,
-                      const const_tensor_view& x) const;
-  void require_in_place(const char* call, const char* argument,
-                        const const_tensor_view& view, const char* input,
-                        const const_tensor_view& x) const;
-  using requirement = void (batch_norm_replica::*)(
-      const char*, const char*, const const_tensor_view&) const;
-  void require_each(std::span<const const_tensor_view> xs,
-                    requirement fits) const;
-  void require_inputs(std::span<const const_tensor_view> xs) const {
-    require_each(xs, &batch_norm_replica::require);
-  }
-  void require_forward(const const_tensor_view& x, const tensor_view& y) const;
-  void require_backward(const const_tensor_view& dy, const const_tensor_view& x,
-                        const batch_norm_tape& tape,
-                        const tensor_view& dx) const;
-  [[nodiscard]] bool is_readable(const batch_norm_tape& tape) const;
-  void require_reply(const batch_norm_reply& reply, std::size_t batches) const;
-  void require_statistics(const char* call, const char* what,
-                          const channel_payload& values,
-                          std::size_t size) const;
 
   // On a device the arrays below are copies for `state`. One side is newer, or
   // both are the same.

@@ -66,8 +66,9 @@ public:
   /// @throws error `invalid_argument` if there is no stream, `device_failure`.
   [[nodiscard]] device_event record() const;
 
-  /// What is enqueued from here on waits for `event`; the caller does not.
-  /// @throws error as `record`.
+  /// What is enqueued from here on waits for `event`; the caller does not. An
+  /// event that was never recorded is not waited for.
+  /// @throws error as `record`, if it was.
   void wait_for(const device_event& event) const;
 
   /// Whether they are the same stream.
@@ -177,8 +178,6 @@ class device_reading {
 public:
   /// Nothing is read.
   device_reading() = default;
-  /// Begins to read on the stream `reader`.
-  device_reading(device_array array, device_stream reader);
   /// Takes over the reading.
   device_reading(device_reading&&) noexcept = default;
   device_reading& operator=(device_reading&&) = delete;
@@ -197,6 +196,10 @@ public:
   }
 
 private:
+  friend class device_array;
+
+  device_reading(device_array array, device_stream reader);
+
   device_array array_;
   device_stream reader_;
 };

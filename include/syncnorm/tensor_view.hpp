@@ -88,8 +88,8 @@ struct tensor_layout {
 ///              order in memory; any size may be 0 except C.
 /// @throws error `dtype_mismatch` for an unknown `type`; `invalid_argument` for
 ///         an unknown `format`, fewer than two sizes, a negative size, no
-///         channel or more than `max_channels`, or a tensor of more than
-///         2^63 - 1 bytes.
+///         channel or more than `max_channels`, or a tensor, or with N = 0 a
+///         sample, of more than 2^63 - 1 bytes.
 [[nodiscard]] tensor_layout
 make_layout(dtype type, std::span<const std::int64_t> sizes,
             memory_format format = memory_format::channels_first,
@@ -107,7 +107,8 @@ public:
   ///         the format is unknown, if `data` is null or not aligned to the
   ///         element size, if a size is negative, C is 0 or above
   ///         `max_channels`, if the sample stride is smaller than a sample, or
-  ///         if the tensor, gaps included, has more than 2^63 - 1 bytes.
+  ///         if the tensor, gaps included, or with N = 0 a sample, has more
+  ///         than 2^63 - 1 bytes.
   const_tensor_view(const void* data, const tensor_layout& layout);
 
   /// The first element.

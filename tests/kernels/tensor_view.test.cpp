@@ -6,6 +6,7 @@
 #include <doctest/doctest.h>
 
 #include <limits>
+#include <string>
 #include <vector>
 
 using namespace syncnorm;
@@ -87,6 +88,23 @@ TEST_CASE("a view refuses memory and layouts that cannot be") {
   CHECK(change([](auto& l) { l.type = dtype{4}; }) == errc::dtype_mismatch);
   CHECK(change([](auto& l) { l.format = memory_format{2}; })
         == errc::invalid_argument);
+}
+
+TEST_CASE("a layout that is refused names the argument that is wrong") {
+  auto text_of = [](dtype type, const sizes& s, memory_format format) {
+    try {
+      (void) make_layout(type, s, format);
+    } catch (const error& e) {
+      return std::string{e.what()};
+    }
+    return std::string{"nothing was thrown"};
+  };
+  CHECK(text_of(dtype{7}, {2, 3}, memory_format::channels_last)
+            .starts_with("make_layout: type: expected float32, "));
+  CHECK(text_of(dtype::float32, {2, 3}, memory_format{7})
+            .starts_with("make_layout: format: expected channels_first or "));
+  CHECK(text_of(dtype::float32, {2}, memory_format::channels_first)
+            .starts_with("make_layout: sizes: expected [N, C]"));
 }
 
 TEST_CASE("no workspace overflows with as many channels as there may be") {
