@@ -1,6 +1,6 @@
 #include "syncnorm/detail/round_monitor.hpp"
 
-#include "syncnorm/errors.hpp"
+#include "syncnorm/caf_error.hpp"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
 #include "stream_waiter.hpp"
 
-#include "syncnorm/errors.hpp"
+#include "syncnorm/caf_error.hpp"
 
 #include <fmt/format.h>
 

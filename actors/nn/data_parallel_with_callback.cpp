@@ -8,6 +8,8 @@
 #include "syncnorm/error.hpp"
 #include "syncnorm/nn/detail/replication_scope.hpp"
 #include "syncnorm/nn/module_traits.hpp"
+#include "syncnorm/nn/replica_set.hpp"
+#include "syncnorm/nn/scatter_gather.hpp"
 #include "syncnorm/nn/synchronized_batch_norm.hpp"
 
 #include <algorithm>

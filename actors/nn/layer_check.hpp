@@ -1,6 +1,6 @@
 #pragma once
 
-#include "syncnorm/nn/options.hpp"
+#include "syncnorm/nn/synchronized_batch_norm_options.hpp"
 
 #include <ATen/core/Tensor.h>
 

@@ -5,7 +5,7 @@
 
 #include "syncnorm/batch_norm.hpp"
 #include "syncnorm/batch_norm_stage.hpp"
-#include "syncnorm/errors.hpp"
+#include "syncnorm/caf_error.hpp"
 #include "syncnorm/moments.hpp"
 #include "syncnorm/tensor_pool.hpp"
 

@@ -1,7 +1,7 @@
 #include "normalizer.hpp"
 
+#include <syncnorm/caf_error.hpp>
 #include <syncnorm/compat.hpp>
-#include <syncnorm/errors.hpp>
 
 #include <cstdint>
 #include <string>

@@ -1,7 +1,7 @@
 #include "sink.hpp"
 
+#include <syncnorm/caf_error.hpp>
 #include <syncnorm/compat.hpp>
-#include <syncnorm/errors.hpp>
 
 #include <cerrno>
 #include <cstring>

@@ -138,11 +138,13 @@ void caf_main(caf::actor_system& system, const config&) {
       print("replica " + std::to_string(identifier) + ": "
             + describe(done.error()));
   }
+  // begin: lead
   caf::scoped_actor self{system};
   for (int round = 1; round <= 2; ++round)
     run_master(self, master, 0.0)
         .receive([](double) {},
                  [](const caf::error& x) { print("owner: " + describe(x)); });
+  // end: lead
   // end: spawn
   // begin: metrics
   read_metrics(self, master)

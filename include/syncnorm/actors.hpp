@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-// The whole message protocol. Who knows this page knows the system.
+// The whole message protocol is on this page.
 //
 // Participants of a layer are its owner, who leads (identifier 0), and the
 // slaves (1 or more). Each computes for one replica: one copy of the layer. In

@@ -13,7 +13,8 @@
 namespace syncnorm {
 
 /// Synchronized batch normalization for threads: plain calls that wait for the
-/// other copies where they must. 1d, 2d and 3d are shapes of `tensor_layout`.
+/// other copies where they must. Tensors of any rank from 2 on are `[N, C, S]`
+/// of a `tensor_layout`; see `make_layout`.
 ///
 /// A new layer stands alone and is plain batch normalization. A copy of it,
 /// made by `clone`, must be told by `execute_replication_callbacks` whose copy
@@ -35,10 +36,12 @@ namespace syncnorm {
 class batch_norm_layer final : public replicable {
 public:
   /// @param system runs the layer's actors; must outlive the layer.
-  /// @throws error as `batch_norm_options::validate`.
+  /// @throws error as `batch_norm_options::validate`; `device_failure`.
   batch_norm_layer(caf::actor_system& system, batch_norm_options options);
 
-  /// A copy of state, options and training flag, to be replicated.
+  /// A copy of state, options and training flag, to be replicated. On a CUDA
+  /// device the calling thread waits for it, without a deadline.
+  /// @throws error `device_failure`.
   [[nodiscard]] batch_norm_layer clone() const;
 
   /// The same on another device: its tensors must lie there.
@@ -95,9 +98,8 @@ public:
   ///         other copies get `participant_failed`.
   /// @throws error `invalid_argument` if another thread is in a pass of this
   ///         copy, which goes on.
-  /// @throws error `malformed_message` in training, if a counter of the state
-  /// is
-  ///         negative or cannot count x as well.
+  /// @throws error `malformed_message` in training, if a counter of copy 0's
+  ///         state is negative or cannot count x as well.
   /// @throws error `unregistered` in training, if this copy was not told whose
   ///         copy it is.
   /// @throws error as `batch_norm_participant::run` if another copy is at

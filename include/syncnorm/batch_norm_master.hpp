@@ -18,9 +18,10 @@ using batch_norm_master_actor =
     sync_master_actor<batch_norm_message, batch_norm_reply>;
 
 /// Spawns the master of the layer `options.layer`. In each round it compares
-/// the messages, answers all participants the same reply, and knows nothing
-/// from one round to the next: parameters and running statistics come with the
-/// owner's message and go back with the reply.
+/// the messages and answers all participants the same reply. From one round to
+/// the next it keeps the number of the last forward pass alone
+/// (`batch_norm_reply::call`): running statistics come with the owner's message
+/// and go back with the reply.
 /// @param options a policy that is left open is to fail the round, whatever is
 ///                configured.
 /// @param participants how many take part in each round, the owner included; a
@@ -59,6 +60,7 @@ batch_norm_reduction(const sync_options& options, std::int64_t participants);
 /// One message that stands for all of `messages`, with the update of the first.
 /// If all values lie on devices, the merge is enqueued; if only some do, it
 /// stands for a wish to send again.
+/// @param messages one or more.
 /// @param on  a stream of the first one's device for that; none: the one that
 ///            wrote its values.
 /// @throws error as `merge_round`.
@@ -66,8 +68,8 @@ batch_norm_reduction(const sync_options& options, std::int64_t participants);
 merge_messages(std::span<const identified<batch_norm_message>> messages,
                const device_stream& on = {});
 
-/// What the master makes of a round's messages, in the order of their
-/// identifiers, the owner's first. A function of its arguments only.
+/// What the master makes of a round's messages, but for the number of a forward
+/// pass: `call` is 0. A function of its arguments only.
 ///
 /// Forward: merges the moments along the tree over the identifiers, then as
 /// `finalize_moments`, with the owner's `update`. A batch of no elements at all
@@ -77,12 +79,15 @@ merge_messages(std::span<const identified<batch_norm_message>> messages,
 /// Backward: adds the sums along the same tree. If all values lie on devices,
 /// the merge is enqueued and the reply lies on the owner's device; if only some
 /// do, the reply asks to send again.
+/// @param messages one or more, in the order of their identifiers, the owner's
+///                 first.
 /// @param on  a stream of the owner's device for that; none: the one that wrote
 ///            the owner's values.
 /// @throws error `shape_mismatch`, `dtype_mismatch`, `invalid_argument` or
 ///         `malformed_message`, naming the replica, if the messages disagree
-///         with the owner's in mode, type or channels, have another size than
-///         they say, or cannot count their elements as well;
+///         with the owner's in mode, call, type, channels, number of batches
+///         or the options of `update`, have another size than they say, or
+///         count more than 2^63 - 1 elements together;
 ///         `device_mismatch` if parts of a message lie on several devices.
 [[nodiscard]] batch_norm_reply
 merge_round(std::span<const identified<batch_norm_message>> messages,

@@ -78,7 +78,7 @@ struct batch_norm_message {
   /// Elements of each channel on this replica, N * S; 0 is welcome.
   std::int64_t count = 0;
   /// Backward: which forward pass this belongs to, by `batch_norm_reply::call`
-  /// or a number that the replicas count themselves; 0: none says.
+  /// or a number that the replicas count themselves; 0: unknown.
   std::uint64_t call = 0;
   /// 2 * C elements. Forward: means, then M2. Backward: sum(dy), then
   /// sum(dy * (x - mean)), which is 0 for a channel whose variance

@@ -42,8 +42,8 @@ struct batch_norm_options {
   /// Online standardization of a stream: in training a batch is normalized with
   /// the statistics of all elements seen so far, its own included, merged in
   /// float64 without loss. They take the place of the running averages, and
-  /// evaluation uses them; `momentum` does not matter. Backward takes them for
-  /// constants.
+  /// evaluation uses them; `momentum` does not matter. The backward pass of a
+  /// layer takes them for constants; a stage has none.
   bool online = false;
   /// Statistics and parameters are constants: always as in evaluation, nothing
   /// is updated, and there are no gradients of weight and bias.
@@ -56,11 +56,11 @@ struct batch_norm_options {
   /// How long a round may take from its first message to its last. Left open:
   /// as `sync_options::deadline`.
   std::optional<caf::timespan> deadline = std::nullopt;
-  /// How many messages of a round an actor takes from others, about: copies of
-  /// one process that are more stand behind a tree of relays, with the same
-  /// bits. A master may take one more, its owner's. Left open: as
-  /// `sync_options::fan_in`; if copy 0 is on a CUDA device, its master takes
-  /// all messages, to merge them there at once.
+  /// About how many messages of a round one actor receives at most: more copies
+  /// of one process stand behind a tree of relays, with the same bits. A master
+  /// may receive one more, its owner's. Left open: as `sync_options::fan_in`;
+  /// if copy 0 is on a CUDA device, its master receives all messages, to merge
+  /// them there at once.
   std::optional<std::int64_t> fan_in = std::nullopt;
 
   /// @throws error `invalid_argument` for an empty name, less than one channel

@@ -49,7 +49,8 @@ public:
   /// @param deadline how long to wait for a device of this participant; left
   ///                 open: as configured, see `sync_defaults`.
   /// @throws error as the master answers: `duplicate_identifier` if that copy
-  ///         is registered already, `invalid_identifier`, `master_down`;
+  ///         is registered already, `invalid_identifier`; `master_down`, also
+  ///         for a master that has not answered after a minute;
   ///         `invalid_argument` for a null master or a bad configuration.
   batch_norm_participant(caf::actor_system& system,
                          const batch_norm_master_actor& master,
@@ -81,6 +82,9 @@ public:
   /// then run twice.
   /// @throws error with the master's code and text, which names layer, round
   ///         and the replicas at fault; the round has failed for all.
+  ///         `deadline_exceeded` or `device_failure` if values that must go
+  ///         through the host do not come from this one's device; the others
+  ///         get `participant_failed`.
   batch_norm_reply run(batch_norm_message message);
 
   /// The first half of `run`: sends, and waits for nobody but a device whose

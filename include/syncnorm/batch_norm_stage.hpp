@@ -27,19 +27,22 @@ namespace syncnorm {
 /// also be a `batch_norm_layer`, driven by a thread: the master sees no
 /// difference. As there, after an error in a round release all copies and run
 /// the callbacks again. A refused request fails the round that it was to be
-/// part of. In evaluation, frozen, and online for a backward pass there is no
-/// round, so the other copies are not affected.
+/// part of. In evaluation and frozen there is no round, so the other copies are
+/// not affected. Online there is no backward pass.
 class batch_norm_stage final : public replicable {
 public:
   /// @param system runs the actors; must outlive the stage.
-  /// @throws error as `batch_norm_options::validate`.
+  /// @throws error as `batch_norm_options::validate`; `device_failure`.
   batch_norm_stage(caf::actor_system& system, batch_norm_options options);
 
-  /// A copy of state, options and training flag, to be replicated.
-  /// @throws error `invalid_argument` while the slave actor has the state.
+  /// A copy of state, options and training flag, to be replicated. On a CUDA
+  /// device it has a stream of its own, and the calling thread waits for the
+  /// device, without a deadline.
+  /// @throws error `invalid_argument` while the slave actor has the state;
+  ///         `device_failure`.
   [[nodiscard]] batch_norm_stage clone() const;
 
-  /// The same on another device. On a CUDA device it has a stream of its own.
+  /// The same on another device.
   /// @throws error as `clone`; `device_unavailable` or `device_failure`.
   [[nodiscard]] batch_norm_stage clone_to(const device& where) const;
 
@@ -71,9 +74,10 @@ public:
   /// actor and returns when that has registered.
   /// @throws error `duplicate_identifier` if this copy's callback has run
   ///         before and it was not released; `invalid_argument` for a bad
-  ///         configuration; as the master answers a registration.
-  /// Threads: waits for actors, without a deadline: not to be called from one
-  ///          of CAF's workers, but from a detached actor or a thread of your
+  ///         configuration; as the master answers a registration, or
+  ///         `master_down` if it has not after a minute.
+  /// Threads: waits for actors; not to be called from one of CAF's workers (it
+  ///          may wait for ever), but from a detached actor or a thread of your
   ///          own.
   void on_data_parallel_replicate(callback_context& context,
                                   std::int64_t copy_id) override;
@@ -84,7 +88,7 @@ public:
   /// `request_receiver_down` if it has not even looked at them. The statistics
   /// and gradients that it gives back hold the passes that it answered, and no
   /// others.
-  /// Threads: as `on_data_parallel_replicate`.
+  /// Threads: as `on_data_parallel_replicate`; there is no deadline.
   void on_data_parallel_release() override;
 
   /// Makes the slave give up the next round.

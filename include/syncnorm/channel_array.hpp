@@ -37,16 +37,17 @@ public:
   /// The elements, of the array's type.
   [[nodiscard]] const void* data() const noexcept;
 
-  /// Element `i`, whatever its type.
+  /// Element `i`, whatever its type; `i` must be below `size()`.
   [[nodiscard]] double operator[](std::size_t i) const;
 
   /// Sets all elements to `value`.
   void fill(double value);
 
-  /// Rounds `values`, as many as there are elements, to this type.
+  /// Sets the elements to `values`, rounded to this type; there must be
+  /// `size()` of them.
   void assign(std::span<const double> values);
 
-  /// Adds `other`, of the same type and size.
+  /// Adds `other`, which must have the same type and size.
   void add(const channel_array& other);
 
   /// The elements as float64; nothing is lost.

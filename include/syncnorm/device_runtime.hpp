@@ -15,10 +15,12 @@ namespace syncnorm {
 /// copies and the kernels. `cuda_runtime` is the one for CUDA devices; a test
 /// may put another in its place. Streams and events are opaque.
 ///
-/// All functions may be called from any thread. Only `synchronize` waits for
-/// the device; all others enqueue, or ask, and return.
+/// All functions may be called from any thread. `synchronize` waits for the
+/// device, and `allocate_pinned` and `release_pinned` may, as CUDA's own do;
+/// all others enqueue, or ask, and return.
 /// @throws error all but those marked noexcept: `device_unavailable`,
-///         `device_failure`.
+///         `device_mismatch`, `device_failure`; kernels also as the functions
+///         that they call.
 class device_runtime {
 public:
   device_runtime() = default;

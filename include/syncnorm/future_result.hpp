@@ -1,7 +1,7 @@
 #pragma once
 
+#include "syncnorm/caf_error.hpp"
 #include "syncnorm/detail/spin.hpp"
-#include "syncnorm/errors.hpp"
 
 #include <caf/expected.hpp>
 

@@ -1,10 +1,10 @@
 #pragma once
 
 #include "syncnorm/batch_norm_messages.hpp"
+#include "syncnorm/caf_error.hpp"
 #include "syncnorm/detail/caf_compat.hpp"
 #include "syncnorm/detail/reply_slot.hpp"
 #include "syncnorm/detail/stream_work.hpp"
-#include "syncnorm/errors.hpp"
 #include "syncnorm/shared_array.hpp"
 #include "syncnorm/shared_tensor.hpp"
 #include "syncnorm/sync_metrics.hpp"

@@ -100,8 +100,8 @@ void batch_moments(const execution& run, const const_tensor_view& x,
 ///              them may overlap `out`, except that `out` may be the first. On
 ///              a CUDA device at most 2048: of more, merge aligned groups of a
 ///              power of two first.
-/// @throws error as `batch_moments`; `invalid_argument` for more parts than
-///         the device takes.
+/// @throws error as `batch_moments`; `invalid_argument` for no part, for more
+///         than the device takes, or for counts above 2^63 - 1 in all.
 /// Source: as `batch_moments`; docs/numerics.md draws the tree.
 void merge_moments(const execution& run,
                    std::span<const const_moments_view> parts,
@@ -141,7 +141,8 @@ struct finalize_options {
 /// Sets `mean` and `inv_std` from `total`, biased variance, and updates the
 /// running statistics:
 ///
-///     var = m2 / count,  inv_std = 1 / sqrt(var + eps)
+///     var = m2 / count
+///     inv_std = 1 / sqrt(var + eps), or 1 / sqrt(max(var, eps))
 ///     running_mean = (1 - momentum) * running_mean + momentum * mean
 ///     running_var = (1 - momentum) * running_var
 ///                   + momentum * m2 / (count - 1)

@@ -1,8 +1,8 @@
 #pragma once
 
 #include "syncnorm/actors.hpp"
+#include "syncnorm/caf_error.hpp"
 #include "syncnorm/compat.hpp"
-#include "syncnorm/errors.hpp"
 
 #include <chrono>
 #include <cstdint>

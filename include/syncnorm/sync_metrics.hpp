@@ -1,7 +1,7 @@
 #pragma once
 
+#include "syncnorm/caf_error.hpp"
 #include "syncnorm/detail/caf_compat.hpp"
-#include "syncnorm/errors.hpp"
 
 #include <array>
 #include <cstdint>

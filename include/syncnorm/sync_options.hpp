@@ -34,9 +34,9 @@ struct sync_options {
   /// What becomes of a round in which a participant is at fault. Left open and
   /// not configured: it fails for all.
   std::optional<failure_policy> policy = std::nullopt;
-  /// How many messages of a round an actor takes from others, about, where the
-  /// library spawns relays: with more replicas relays form a tree. A master may
-  /// take one more, its owner's. Left open and not configured: 16.
+  /// About how many messages of a round one actor receives at most, where the
+  /// library spawns relays: more replicas stand behind a tree of them. A master
+  /// may receive one more, its owner's. Left open and not configured: 16.
   std::optional<std::int64_t> fan_in = std::nullopt;
   /// How many replicas take part, the owner included: identifiers 0 to
   /// `participants` - 1, others are refused. A round waits for all of them

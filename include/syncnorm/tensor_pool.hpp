@@ -17,8 +17,10 @@ class block_stack;
 /// Fresh memory would cost a page fault for each 4 KiB, more than the
 /// normalization itself.
 ///
-/// What is given back waits for a tensor of about its size; at most `max_idle`
-/// blocks wait. Tensors outlive their pool.
+/// What is given back waits for the next `take` of about its size; one of
+/// another size frees what waits until something fits, so take tensors of one
+/// size from a pool. At most `max_idle` blocks wait. Tensors outlive their
+/// pool.
 class tensor_pool {
 public:
   /// How many blocks wait at most to be used again.

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "syncnorm/errors.hpp"
+#include "syncnorm/caf_error.hpp"
 
 #include <optional>
 #include <string>

@@ -1,7 +1,7 @@
 #pragma once
 
+#include "syncnorm/caf_error.hpp"
 #include "syncnorm/detail/relay_wire.hpp"
-#include "syncnorm/errors.hpp"
 #include "syncnorm/message_types.hpp"
 
 #include "tests/actors/wire.hpp"

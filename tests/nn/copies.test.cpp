@@ -2,7 +2,7 @@
 
 #include "tests/nn/support.hpp"
 
-#include "syncnorm/nn/replicate.hpp"
+#include "syncnorm/nn/replica_set.hpp"
 
 #include <ATen/Parallel.h>
 

@@ -4,6 +4,7 @@
 #include "tests/nn/support.hpp"
 
 #include "syncnorm/nn/data_parallel_with_callback.hpp"
+#include "syncnorm/nn/scatter_gather.hpp"
 
 #include <ATen/autocast_mode.h>
 #include <c10/core/InferenceMode.h>

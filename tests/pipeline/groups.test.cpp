@@ -5,7 +5,7 @@
 
 #include "tests/pipeline/support.hpp"
 
-#include <syncnorm/errors.hpp>
+#include <syncnorm/caf_error.hpp>
 #include <syncnorm/future_result.hpp>
 
 #include <doctest/doctest.h>

@@ -2,7 +2,7 @@
 
 #include "tests/pipeline/support.hpp"
 
-#include <syncnorm/errors.hpp>
+#include <syncnorm/caf_error.hpp>
 
 #include <doctest/doctest.h>
 

@@ -9,7 +9,7 @@
 
 #include "tests/actors/wire.hpp"
 
-#include "syncnorm/errors.hpp"
+#include "syncnorm/caf_error.hpp"
 #include "syncnorm/sync_master.hpp"
 
 #include <doctest/doctest.h>

@@ -2,7 +2,7 @@
 
 #include "trainer/test_config.hpp"
 
-#include "syncnorm/errors.hpp"
+#include "syncnorm/caf_error.hpp"
 
 #include <doctest/doctest.h>
 

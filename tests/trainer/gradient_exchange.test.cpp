@@ -5,7 +5,7 @@
 #include "trainer/scratch_folder.hpp"
 #include "trainer/test_config.hpp"
 
-#include "syncnorm/errors.hpp"
+#include "syncnorm/caf_error.hpp"
 
 #include <doctest/doctest.h>
 

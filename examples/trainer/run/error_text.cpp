@@ -1,6 +1,6 @@
 #include "trainer/run/error_text.hpp"
 
-#include "syncnorm/errors.hpp"
+#include "syncnorm/caf_error.hpp"
 
 namespace syncnorm::train {
 

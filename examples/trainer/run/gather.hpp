@@ -3,8 +3,8 @@
 #include "trainer/run/asker.hpp"
 #include "trainer/run/messages.hpp"
 
+#include "syncnorm/caf_error.hpp"
 #include "syncnorm/compat.hpp"
-#include "syncnorm/errors.hpp"
 
 #include <fmt/format.h>
 

@@ -3,7 +3,7 @@
 #include "trainer/run/error_text.hpp"
 #include "trainer/run/gradient_sum.hpp"
 
-#include "syncnorm/errors.hpp"
+#include "syncnorm/caf_error.hpp"
 
 #include <fmt/format.h>
 

@@ -4,8 +4,8 @@
 #include "trainer/plan/run_identity.hpp"
 #include "trainer/run/error_text.hpp"
 
+#include "syncnorm/caf_error.hpp"
 #include "syncnorm/compat.hpp"
-#include "syncnorm/errors.hpp"
 
 #include <fmt/format.h>
 

@@ -11,7 +11,7 @@
 #include "trainer/run/this_machine.hpp"
 #include "trainer/run/worker.hpp"
 
-#include "syncnorm/errors.hpp"
+#include "syncnorm/caf_error.hpp"
 
 #include <fmt/format.h>
 

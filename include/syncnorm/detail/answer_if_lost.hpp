@@ -1,9 +1,9 @@
 #pragma once
 
+#include "syncnorm/caf_error.hpp"
 #include "syncnorm/detail/caf_compat.hpp"
 #include "syncnorm/detail/is_distant.hpp"
 #include "syncnorm/detail/stand_in.hpp"
-#include "syncnorm/errors.hpp"
 
 #include <cstddef>
 #include <cstdint>

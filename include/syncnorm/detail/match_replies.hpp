@@ -12,9 +12,9 @@
 
 namespace syncnorm::detail {
 
-/// Returns what is wrong with a callback's reply to `identifiers`, both in
-/// ascending order, for example `"no reply for replica 2"`; nothing if there is
-/// one reply for each.
+/// Returns what is wrong with a callback's replies, which are for
+/// `identifiers`, in ascending order, for example `"no reply for replica 2"`;
+/// nothing if there is one for each of `members`.
 [[nodiscard]] std::optional<std::string>
 find_mismatch(const std::vector<std::int64_t>& identifiers,
               const roster& members);

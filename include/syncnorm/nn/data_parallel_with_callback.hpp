@@ -2,7 +2,6 @@
 
 #include "syncnorm/message_types.hpp"
 #include "syncnorm/nn/replaceable_children.hpp"
-#include "syncnorm/nn/replicate.hpp"
 #include "syncnorm/nn/synchronize_options.hpp"
 
 #include <torch/arg.h>
@@ -47,8 +46,9 @@ struct DataParallelWithCallbackOptions {
 ///
 /// Threads: each copy uses its share of libtorch's threads, one at least. One
 /// thread uses the object at a time: a thread of your own or a detached actor,
-/// not one of CAF's workers, as it waits for actors. While the layers register,
-/// it waits without a deadline.
+/// not one of CAF's workers, as it waits for actors, also while the layers
+/// register: each of them for a minute at most, or for ever if no worker is
+/// free to run the actors.
 ///
 /// Between passes the model may change: parameters, buffers, training flags,
 /// sub-modules, momentum and epsilon of synchronized layers. Other options and
@@ -118,6 +118,8 @@ public:
   /// Splits `input` over the copies, runs them, joins their outputs; see
   /// `scatter` and `gather`. A batch with fewer samples than copies runs on as
   /// many copies as samples.
+  /// @throws error `invalid_argument` if `input` has no such dimension; as
+  ///         `parallel_apply`.
   torch::Tensor forward(const torch::Tensor& input);
 
   /// Runs copy r on `inputs[r]`, as it is, and returns the outputs. There may
@@ -140,7 +142,8 @@ public:
   [[nodiscard]] std::vector<std::shared_ptr<torch::nn::Module>> copies() const;
 
   /// Runs `child` from the next pass on: by the forward function that was
-  /// given, or else by its own.
+  /// given, or else by its own, if it is of the former one's type or a
+  /// synchronized layer; another one's next pass throws `std::bad_cast`.
   void replace_child(const std::string& name,
                      const std::shared_ptr<torch::nn::Module>& child) override;
 

@@ -2,7 +2,7 @@
 
 #include "syncnorm/nn/detail/known_counter.hpp"
 #include "syncnorm/nn/module_traits.hpp"
-#include "syncnorm/nn/options.hpp"
+#include "syncnorm/nn/synchronized_batch_norm_options.hpp"
 #include "syncnorm/replicate.hpp"
 
 #include <torch/nn/modules/batchnorm.h>

@@ -2,7 +2,7 @@
 
 // begin: needs
 #include <syncnorm/batch_norm_stage.hpp>
-#include <syncnorm/errors.hpp>
+#include <syncnorm/caf_error.hpp>
 
 #include <array>
 #include <cmath>

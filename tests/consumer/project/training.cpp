@@ -2,7 +2,7 @@
 // evaluation: docs/pipeline.md goes through it.
 
 #include <syncnorm/batch_norm_stage.hpp>
-#include <syncnorm/errors.hpp>
+#include <syncnorm/caf_error.hpp>
 
 #include <array>
 #include <cmath>

@@ -11,22 +11,6 @@
 
 namespace syncnorm::nn {
 
-/// Splits `x` along `dim` into one part for each device, as equal as can be
-/// (the first ones may have one more), each on its device. Parts may be empty.
-/// Where several would be views of `x` they are copied, so that each may be
-/// written to. Differentiable.
-/// @throws error `invalid_argument` if there are no devices or `x` has no such
-///         dimension.
-[[nodiscard]] std::vector<torch::Tensor>
-scatter(const torch::Tensor& x, const std::vector<torch::Device>& devices,
-        std::int64_t dim = 0);
-
-/// Joins the parts along `dim` on `device`; several without dimensions become a
-/// vector. Differentiable.
-/// @throws error `invalid_argument` if there are no parts.
-[[nodiscard]] torch::Tensor gather(const std::vector<torch::Tensor>& parts,
-                                   torch::Device device, std::int64_t dim = 0);
-
 /// Copies of a model that stay, and follow it: parameters are the model's own
 /// where the device is the same, and copies elsewhere; their gradients are
 /// added to those of the model's, in the order of the copies, by the same

@@ -1,6 +1,6 @@
 #include "syncnorm/message_types.hpp"
 
-#include "syncnorm/errors.hpp"
+#include "syncnorm/caf_error.hpp"
 
 #include <utility>
 

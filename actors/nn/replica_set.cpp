@@ -1,11 +1,10 @@
-#include "syncnorm/nn/replicate.hpp"
+#include "syncnorm/nn/replica_set.hpp"
 
 #include "actors/nn/model_copy.hpp"
 #include "actors/nn/model_follower.hpp"
 #include "syncnorm/error.hpp"
 
 #include <algorithm>
-#include <ATen/ATen.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
 #include <fmt/format.h>
@@ -59,50 +58,11 @@ private:
   std::optional<c10::NoGradGuard> no_grad_;
 };
 
-/// Autograd could not tell what one copy writes to its input from what another
-/// one does, if their inputs were views of one tensor.
-void separate_aliases(std::vector<at::Tensor>& parts, const at::Tensor& of) {
-  auto is_alias = [&](const auto& part) { return part.is_alias_of(of); };
-  if (std::ranges::count_if(parts, is_alias) < 2)
-    return;
-  for (auto& part : parts)
-    if (is_alias(part))
-      part = part.clone();
-}
-
 [[noreturn]] void refuse(const std::string& text) {
   throw error{errc::invalid_argument, text};
 }
 
 } // namespace
-
-std::vector<torch::Tensor> scatter(const torch::Tensor& x,
-                                   const std::vector<torch::Device>& devices,
-                                   std::int64_t dim) {
-  if (devices.empty())
-    refuse("scatter: devices: expected 1 or more, got none");
-  if (dim < -x.dim() || dim >= x.dim())
-    refuse(fmt::format("scatter: dim: expected one of a tensor of {} "
-                       "dimensions, got {}",
-                       x.dim(), dim));
-  auto parts = x.tensor_split(static_cast<std::int64_t>(devices.size()), dim);
-  for (std::size_t r = 0; r < parts.size(); ++r)
-    parts[r] = parts[r].to(devices[r]);
-  separate_aliases(parts, x);
-  return parts;
-}
-
-torch::Tensor gather(const std::vector<torch::Tensor>& parts,
-                     torch::Device device, std::int64_t dim) {
-  if (parts.empty())
-    refuse("gather: parts: expected 1 or more, got none");
-  std::vector<torch::Tensor> here;
-  for (const auto& part : parts)
-    here.push_back(part.to(device));
-  if (here.size() == 1)
-    return here[0];
-  return here[0].dim() == 0 ? at::stack(here) : at::cat(here, dim);
-}
 
 replica_set::replica_set(std::shared_ptr<Module> model,
                          std::vector<torch::Device> devices)
