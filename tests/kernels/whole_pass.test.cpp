@@ -305,6 +305,26 @@ TEST_CASE("passes whose outputs are too large for the caches are the same") {
   }
 }
 
+namespace {
+
+/// dx, then the residual's gradient, in the memory of x, beside `apart`, which
+/// has dx in memory of its own.
+void check_backward_over_x(const layer& apart, const layout_case& one) {
+  layer dx_there{one};
+  dx_there.forward({}, {}, dx_there.y.view());
+  dx_there.backward({}, nullptr, dx_there.x.view(), dx_there.dy.view().data());
+  CHECK(different(apart.dx, dx_there.x) == 0);
+  CHECK(different(apart.dy, dx_there.dy) == 0);
+  layer residual_there{one};
+  residual_there.forward({}, {}, residual_there.y.view());
+  residual_there.backward({}, nullptr, residual_there.dy.view(),
+                          residual_there.x.view().data());
+  CHECK(different(apart.dx, residual_there.dy) == 0);
+  CHECK(different(apart.dy, residual_there.x) == 0);
+}
+
+} // namespace
+
 TEST_CASE("both passes in one call work in place") {
   for_each_pass([](const layout_case& one) {
     layer apart{one};
@@ -316,6 +336,7 @@ TEST_CASE("both passes in one call work in place") {
     in_place.forward({}, {}, in_place.x.view());
     CHECK(different(apart.y, in_place.x) == 0);
     CHECK(different(apart.dx, in_place.dy) == 0);
+    check_backward_over_x(apart, one);
   });
 }
 
@@ -338,6 +359,7 @@ TEST_CASE("a pass that writes past the caches has the bits of one in place") {
       CHECK(different(apart.y, in_place.x) == 0);
       CHECK(different(apart.dx, in_place.dy) == 0);
       CHECK(different(apart.residual, in_place.dx) == 0);
+      check_backward_over_x(apart, one);
       CHECK(apart.mean.get() == in_place.mean.get());
       CHECK(apart.inv_std.get() == in_place.inv_std.get());
       CHECK(apart.sum_dy_xmu.get() == in_place.sum_dy_xmu.get());
