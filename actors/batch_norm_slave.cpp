@@ -60,12 +60,12 @@ batch_norm_slave::behavior_type batch_norm_slave::make_behavior() {
         push(forward_job{std::move(xs.each), promise});
         return promise;
       },
-      [this](backward_atom, std::uint64_t ticket, shared_tensor& dy) {
+      [this](backward_atom, std::uint64_t pass_id, shared_tensor& dy) {
         auto promise = make_response_promise<shared_tensor>();
-        push(backward_job{ticket, std::move(dy), promise});
+        push(backward_job{pass_id, std::move(dy), promise});
         return promise;
       },
-      [this](forget_atom, std::uint64_t ticket) { return forget(ticket); },
+      [this](forget_atom, std::uint64_t pass_id) { return forget(pass_id); },
       [this](train_atom, bool on) { replica_->train(on); },
       [this](read_state_atom, const std::string& array) {
         return read_state(array);
@@ -81,8 +81,8 @@ batch_norm_slave::behavior_type batch_norm_slave::make_behavior() {
 void batch_norm_slave::take_part() {
   if (on_device()) {
     ends_.emplace(this, role_.deadline,
-                  [this](std::uint64_t ticket, const caf::error& reason) {
-                    work_failed(ticket, reason);
+                  [this](std::uint64_t work, const caf::error& reason) {
+                    work_failed(work, reason);
                   });
     staging_ = std::make_shared<tensor_staging>();
   }
@@ -162,13 +162,13 @@ bool batch_norm_slave::joins_round(const forward_job&) const {
 }
 
 bool batch_norm_slave::joins_round(const backward_job& x) const {
-  auto i = kept_.find(x.ticket);
+  auto i = kept_.find(x.pass_id);
   if (i != kept_.end())
     return role_.master && batch_norm_replica::exchanges(i->second.tape);
-  // A ticket that is none stands for another, where passes have tickets and
+  // An id that is none stands for another, where passes have ids and
   // theirs are exchanged: the others may be at that one, and wait.
   const auto& options = replica_->options();
-  return role_.master && x.ticket != 0 && !options.online && !options.frozen;
+  return role_.master && x.pass_id != 0 && !options.online && !options.frozen;
 }
 
 batch_norm_slave::forward_job* batch_norm_slave::next_forward() const {
@@ -292,32 +292,32 @@ void batch_norm_slave::finish(const job_ptr& at) {
 }
 
 void batch_norm_slave::answer(forward_job& x) {
-  auto ticket = x.trains ? last_ticket_ + 1 : 0;
+  auto pass_id = x.trains ? last_pass_id_ + 1 : 0;
   for (std::size_t i = 0; x.trains && i < x.xs.size(); ++i)
-    kept_.emplace(++last_ticket_,
+    kept_.emplace(++last_pass_id_,
                   kept{std::move(x.xs[i]), std::move(x.tapes[i])});
   if (!x.trains && !on_device())
     used_tapes_ = std::move(x.tapes);
   x.xs.clear();
   if (auto* one = std::get_if<0>(&x.promise)) {
-    one->deliver(answer_of(x, 0), ticket);
+    one->deliver(answer_of(x, 0), pass_id);
     return;
   }
   shared_tensors ys;
   ys.each.reserve(x.ys.size());
   for (std::size_t i = 0; i < x.ys.size(); ++i)
     ys.each.push_back(answer_of(x, i));
-  std::get<1>(x.promise).deliver(std::move(ys), ticket);
+  std::get<1>(x.promise).deliver(std::move(ys), pass_id);
 }
 
 void batch_norm_slave::start(const job_ptr& at, backward_job& x) {
-  auto i = kept_.find(x.ticket);
+  auto i = kept_.find(x.pass_id);
   if (i == kept_.end())
     throw error{errc::invalid_argument,
-                fmt::format("layer {}: backward: ticket: expected that of a "
+                fmt::format("layer {}: backward: pass id: expected that of a "
                             "forward pass in training, not yet used or "
                             "forgotten, got {}",
-                            replica_->options().name, x.ticket)};
+                            replica_->options().name, x.pass_id)};
   const auto& pass = i->second;
   if (on_device())
     pass_arguments{replica_->options()}.require_to_bring(x.dy.view(),

@@ -89,7 +89,7 @@ private:
   };
 
   struct backward_job {
-    std::uint64_t ticket = 0;
+    std::uint64_t pass_id = 0;
     shared_tensor dy;
     caf::typed_response_promise<shared_tensor> promise;
     std::shared_ptr<const void> memory{};
@@ -182,8 +182,8 @@ private:
   /// Calls `then` when the stream has done what is enqueued; on the CPU now.
   /// @param keep the memory that it needs until then.
   void when_done(std::shared_ptr<const void> keep, stream_ends::on_end then);
-  /// The work of that ticket has failed.
-  void work_failed(std::uint64_t ticket, const caf::error& reason);
+  /// What was enqueued under that id has failed.
+  void work_failed(std::uint64_t work, const caf::error& reason);
 
   /// What the master has answered, or, if that it is gone, for which layer. An
   /// error of CAF's own means that, too: this slave is there.
@@ -194,7 +194,7 @@ private:
   caf::result<double_array> read_state(const std::string& name);
   caf::result<void> write_state(const std::string& name,
                                 const double_array& values);
-  caf::result<void> forget(std::uint64_t ticket);
+  caf::result<void> forget(std::uint64_t pass_id);
   caf::result<double_array> read_from_device(const std::string& name);
   caf::result<void> write_to_device(const std::string& name,
                                     const double_array& values);
@@ -220,7 +220,7 @@ private:
   on_reply done_;
   /// On a device: why the reply comes too late.
   caf::error overtaken_;
-  std::uint64_t last_ticket_ = 0;
+  std::uint64_t last_pass_id_ = 0;
   std::map<std::uint64_t, kept> kept_;
 
   /// On a device: what is to be done when its work ends.

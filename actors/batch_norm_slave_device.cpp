@@ -114,14 +114,14 @@ void batch_norm_slave::when_done(std::shared_ptr<const void> keep,
                    std::move(then));
 }
 
-void batch_norm_slave::work_failed(std::uint64_t ticket,
+void batch_norm_slave::work_failed(std::uint64_t work,
                                    const caf::error& reason) {
   auto text = fmt::format("layer {}: replica {}: {}", replica_->options().name,
                           role_.copy_id, text_of(reason));
   auto why = make_error(code_of(reason).value_or(errc::device_failure), text);
   if (current_)
     overtaken_ = why;
-  ends_->end_from(ticket, why);
+  ends_->end_from(work, why);
   give_up(text);
 }
 

@@ -69,12 +69,12 @@ caf::result<void> batch_norm_slave::write_state(const std::string& name,
   return no_such_array(name);
 }
 
-caf::result<void> batch_norm_slave::forget(std::uint64_t ticket) {
-  if (kept_.erase(ticket) != 0)
+caf::result<void> batch_norm_slave::forget(std::uint64_t pass_id) {
+  if (kept_.erase(pass_id) != 0)
     return caf::unit;
   return make_error(errc::invalid_argument,
-                    fmt::format("layer {}: forget: no pass has the ticket {}",
-                                replica_->options().name, ticket));
+                    fmt::format("layer {}: forget: no pass has the id {}",
+                                replica_->options().name, pass_id));
 }
 
 // -- state on a device --------------------------------------------------------

@@ -15,7 +15,7 @@ class stream_ends {
 public:
   /// Called with no error, or why the work is not done.
   using on_end = std::function<void(const caf::error&)>;
-  /// Called with the ticket of work that has failed, in the place of what waits
+  /// Called with the id of work that has failed, in the place of what waits
   /// for its end: `end_from` calls that.
   using on_failure = std::function<void(std::uint64_t, const caf::error&)>;
 
@@ -29,20 +29,20 @@ public:
   /// Keeps what `work` needs until it is done.
   void keep(stream_work work);
 
-  /// Calls what waits for the end of the work from `ticket` on, the last first.
-  void end_from(std::uint64_t ticket, const caf::error& reason);
+  /// Calls what waits for the end of the work from `id` on, the last first.
+  void end_from(std::uint64_t id, const caf::error& reason);
 
   /// Ends the waiter when it has done what it was given.
   void close();
 
 private:
-  void ended(std::uint64_t ticket, const caf::error& reason);
+  void ended(std::uint64_t id, const caf::error& reason);
 
   batch_norm_slave_actor::base* self_;
   caf::timespan deadline_;
   on_failure failed_;
   stream_waiter_actor waiter_;
-  std::uint64_t last_ticket_ = 0;
+  std::uint64_t last_id_ = 0;
   std::map<std::uint64_t, on_end> outstanding_;
 };
 

@@ -14,10 +14,10 @@ namespace syncnorm::detail {
 
 namespace {
 
-/// The ticket of a message that is not answered: after it the waiter ends. What
+/// The id of a message that is not answered: after it the waiter ends. What
 /// was sent before is waited for first, because its memory is in use, whereas
 /// an exit message, or news of its owner's end, would overtake it.
-constexpr auto end_ticket = std::numeric_limits<std::uint64_t>::max();
+constexpr auto end_id = std::numeric_limits<std::uint64_t>::max();
 
 class stream_waiter final : public stream_waiter_actor::base {
 public:
@@ -29,15 +29,15 @@ public:
 
   behavior_type make_behavior() override {
     return {
-        [this](await_stream_atom, std::uint64_t ticket,
+        [this](await_stream_atom, std::uint64_t id,
                const stream_work& work) -> caf::result<std::uint64_t> {
-          if (ticket == end_ticket) {
+          if (id == end_id) {
             this->quit(caf::exit_reason::user_shutdown);
-            return ticket;
+            return id;
           }
           try {
             work.end.synchronize();
-            return ticket;
+            return id;
           } catch (const error& x) {
             return to_caf_error(x);
           } catch (const std::exception& x) {
@@ -56,7 +56,7 @@ stream_waiter_actor spawn_stream_waiter(caf::actor_system& system) {
 
 void end_stream_waiter(const stream_waiter_actor& waiter) {
   if (waiter)
-    detail::anon_send(waiter, await_stream_atom_v, end_ticket, stream_work{});
+    detail::anon_send(waiter, await_stream_atom_v, end_id, stream_work{});
 }
 
 namespace {

@@ -10,8 +10,8 @@ namespace syncnorm::detail {
 /// Turns the end of a stream's work into a message. It has a thread of its own,
 /// which waits for one event after the other.
 using stream_waiter_actor = typed_actor<
-    /// From the actor that has enqueued the work, with a ticket of its own
-    /// choice. Answered with that ticket when the work is done.
+    /// From the actor that has enqueued the work, with an id of its own
+    /// choice. Answered with it when the work is done.
     /// Errors: device_failure.
     caf::result<std::uint64_t>(await_stream_atom, std::uint64_t, stream_work)>;
 

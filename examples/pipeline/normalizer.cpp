@@ -136,11 +136,11 @@ void normalizer::ask(const group_ptr& some, std::size_t slave) {
                             std::move(parts))
       .then(
           [this, some, slave, to](const syncnorm::shared_tensors& ys,
-                                  std::uint64_t ticket) {
-            // Nobody comes back with these tickets for a backward pass.
-            for (std::size_t i = 0; ticket != 0 && i < ys.each.size(); ++i)
+                                  std::uint64_t pass_id) {
+            // Nobody comes back with these pass ids for a backward pass.
+            for (std::size_t i = 0; pass_id != 0 && i < ys.each.size(); ++i)
               syncnorm::compat::anon_send(to, syncnorm::forget_atom_v,
-                                          ticket + i);
+                                          pass_id + i);
             gather(*some, slave, ys);
           },
           [this, r](const caf::error& reason) {

@@ -103,12 +103,12 @@ using sync_master_actor = detail::typed_actor<
 /// training, a pass is answered when the other copies have been asked for the
 /// same one; a round that fails is answered with the master's error.
 using batch_norm_slave_actor = detail::typed_actor<
-    /// From whoever feeds the layer, once a batch: x. Answered with y, and a
-    /// ticket for the backward pass; it is 0, and nothing is kept, in
+    /// From whoever feeds the layer, once a batch: x. Answered with y, and the
+    /// pass id for the backward pass; it is 0, and nothing is kept, in
     /// evaluation and in online standardization. To go backward through fixed
     /// statistics, make the layer `frozen` and leave it in training. A copy on
     /// a CUDA device takes x from there or from host memory, and answers where
-    /// x was. Who does not wait for the answer does not learn the ticket: x is
+    /// x was. Who does not wait for the answer does not learn the id: x is
     /// kept until the copy is released.
     /// Errors: shape_mismatch, dtype_mismatch, device_mismatch,
     /// malformed_message if a counter cannot count x as well, for which the
@@ -120,23 +120,22 @@ using batch_norm_slave_actor = detail::typed_actor<
     /// From whoever feeds the layer: several batches together, each with
     /// statistics of its own, as if asked for one after the other; but they
     /// share their messages, also those of the round. All copies must be asked
-    /// for the same ones together. Answered with their y and the ticket of the
+    /// for the same ones together. Answered with their y and the pass id of the
     /// first; those of the others follow it by one.
     /// Errors: as above, for all of them if one does not fit; invalid_argument
     /// for none.
     caf::result<shared_tensors, std::uint64_t>(forward_atom, shared_tensors),
 
-    /// From whoever takes the layer's output: the ticket and dy. Answered with
-    /// dx, where dy was; the gradients of weight and bias are added to those of
-    /// earlier passes, since zero_gradients_atom.
-    /// Errors: as above; invalid_argument for an unknown or used ticket. The
-    /// other copies may already wait in that pass, so they get
-    /// participant_failed; not if the ticket is 0 or the layer is frozen or
-    /// online, where no pass needs another copy.
+    /// From whoever takes the layer's output: the pass id and dy. Answered
+    /// with dx, where dy was; the gradients of weight and bias are added to
+    /// those of earlier passes, since zero_gradients_atom. Errors: as above;
+    /// invalid_argument for an unknown or used id. The other copies may already
+    /// wait in that pass, so they get participant_failed; not if the id is 0 or
+    /// the layer is frozen or online, where no pass needs another copy.
     caf::result<shared_tensor>(backward_atom, std::uint64_t, shared_tensor),
 
-    /// From whoever will not come back with a ticket: forget it.
-    /// Errors: invalid_argument for an unknown ticket.
+    /// From whoever will not come back with a pass id: forget it.
+    /// Errors: invalid_argument for an unknown pass id.
     caf::result<void>(forget_atom, std::uint64_t),
 
     /// From the trainer, between passes: training from now on, or evaluation.

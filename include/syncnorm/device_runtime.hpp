@@ -48,12 +48,12 @@ public:
   /// Ends what `make_event` has made.
   virtual void end_event(const device& where, void* event) noexcept = 0;
 
-  /// The event passes when the stream of `at` has come here.
-  virtual void record(const execution& at, void* event) = 0;
+  /// The event passes when the stream of `run` has come here.
+  virtual void record(const execution& run, void* event) = 0;
 
-  /// The stream of `at` waits here for the event, of any device. The calling
+  /// The stream of `run` waits here for the event, of any device. The calling
   /// thread does not.
-  virtual void wait(const execution& at, void* event) = 0;
+  virtual void wait(const execution& run, void* event) = 0;
 
   /// Whether the event has passed.
   [[nodiscard]] virtual bool has_passed(const device& where, void* event) = 0;
@@ -63,13 +63,13 @@ public:
 
   // -- memory -----------------------------------------------------------------
 
-  /// Memory of the device from here on in the stream of `at`, aligned to 256
+  /// Memory of the device from here on in the stream of `run`, aligned to 256
   /// bytes.
-  [[nodiscard]] virtual void* allocate(const execution& at,
+  [[nodiscard]] virtual void* allocate(const execution& run,
                                        std::size_t bytes) = 0;
 
   /// Gives it back when the stream has come here.
-  virtual void release(const execution& at, void* memory) noexcept = 0;
+  virtual void release(const execution& run, void* memory) noexcept = 0;
 
   /// Host memory that copies to and from a device need not wait for.
   [[nodiscard]] virtual void* allocate_pinned(const device& where,
@@ -78,9 +78,9 @@ public:
   /// Gives back what `allocate_pinned` has made for that device.
   virtual void release_pinned(const device& where, void* memory) noexcept = 0;
 
-  /// Copies, in the stream of `at`, between memory of any two devices; host
+  /// Copies, in the stream of `run`, between memory of any two devices; host
   /// memory must be pinned.
-  virtual void copy(const execution& at, void* to, const device& to_where,
+  virtual void copy(const execution& run, void* to, const device& to_where,
                     const void* from, const device& from_where,
                     std::size_t bytes) = 0;
 

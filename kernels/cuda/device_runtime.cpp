@@ -30,8 +30,8 @@ void forget(cudaError_t status) noexcept {
 class stream_scope : public device_scope {
 public:
   /// @throws error as `device_scope`; `invalid_argument` for another stream.
-  stream_scope(const execution& at, std::string_view operation)
-      : device_scope{at, operation} {
+  stream_scope(const execution& run, std::string_view operation)
+      : device_scope{run, operation} {
     if (stream() == cudaStreamPerThread)
       throw error{errc::invalid_argument,
                   std::string{operation}
@@ -142,14 +142,14 @@ public:
     forget(cudaEventDestroy(event_of(event)));
   }
 
-  void record(const execution& at, void* event) override {
-    stream_scope scope{at, "record"};
+  void record(const execution& run, void* event) override {
+    stream_scope scope{run, "record"};
     scope.check(cudaEventRecord(event_of(event), scope.stream()),
                 "cudaEventRecord");
   }
 
-  void wait(const execution& at, void* event) override {
-    stream_scope scope{at, "wait"};
+  void wait(const execution& run, void* event) override {
+    stream_scope scope{run, "wait"};
     scope.check(cudaStreamWaitEvent(scope.stream(), event_of(event), 0),
                 "cudaStreamWaitEvent");
   }
@@ -170,18 +170,19 @@ public:
     scope.check(cudaEventSynchronize(event_of(event)), "cudaEventSynchronize");
   }
 
-  void* allocate(const execution& at, std::size_t bytes) override {
-    stream_scope scope{at, "allocate"};
+  void* allocate(const execution& run, std::size_t bytes) override {
+    stream_scope scope{run, "allocate"};
     void* memory = nullptr;
-    scope.check(cudaMallocFromPoolAsync(
-                    &memory, bytes, pools_.of(scope, at.where), scope.stream()),
+    scope.check(cudaMallocFromPoolAsync(&memory, bytes,
+                                        pools_.of(scope, run.where),
+                                        scope.stream()),
                 "cudaMallocFromPoolAsync");
     return memory;
   }
 
-  void release(const execution& at, void* memory) noexcept override {
-    current_device here{at.where.index};
-    forget(cudaFreeAsync(memory, static_cast<cudaStream_t>(at.stream)));
+  void release(const execution& run, void* memory) noexcept override {
+    current_device here{run.where.index};
+    forget(cudaFreeAsync(memory, static_cast<cudaStream_t>(run.stream)));
   }
 
   void* allocate_pinned(const device& where, std::size_t bytes) override {
@@ -199,10 +200,10 @@ public:
     forget(cudaFreeHost(memory));
   }
 
-  void copy(const execution& at, void* to, const device& to_where,
+  void copy(const execution& run, void* to, const device& to_where,
             const void* from, const device& from_where,
             std::size_t bytes) override {
-    stream_scope scope{at, "copy"};
+    stream_scope scope{run, "copy"};
     auto across = to_where.type == device_type::cuda
                   && from_where.type == device_type::cuda
                   && to_where.index != from_where.index;

@@ -46,7 +46,7 @@ tensor fetch(const shared_tensor& x) {
 struct answer {
   caf::error reason;
   tensor value;
-  std::uint64_t ticket = 0;
+  std::uint64_t pass_id = 0;
 };
 
 /// Requests that stay open until they are awaited: what a pipeline does.
@@ -58,9 +58,9 @@ public:
     return detail::request(self_, to.slave(), forward_atom_v, share(x));
   }
 
-  auto backward(const batch_norm_stage& to, std::uint64_t ticket,
+  auto backward(const batch_norm_stage& to, std::uint64_t pass_id,
                 const tensor& dy) {
-    return detail::request(self_, to.slave(), backward_atom_v, ticket,
+    return detail::request(self_, to.slave(), backward_atom_v, pass_id,
                            share(dy));
   }
 
@@ -73,9 +73,9 @@ public:
   static answer await_forward(Pending pending) {
     answer result;
     std::move(pending).receive(
-        [&](const shared_tensor& y, std::uint64_t ticket) {
+        [&](const shared_tensor& y, std::uint64_t pass_id) {
           result.value = fetch(y);
-          result.ticket = ticket;
+          result.pass_id = pass_id;
         },
         [&](caf::error& reason) { result.reason = std::move(reason); });
     return result;
@@ -153,19 +153,19 @@ void train(client& c, const stages& net, bool on) {
 }
 
 /// Checks that a round works, with `x` for each copy.
-/// @returns their tickets.
+/// @returns their pass ids.
 std::vector<std::uint64_t> check_round(client& c, const stages& net,
                                        const tensor& x) {
   std::vector<decltype(c.forward(*net[0], x))> pending;
   for (const auto& stage : net)
     pending.push_back(c.forward(*stage, x));
-  std::vector<std::uint64_t> tickets;
+  std::vector<std::uint64_t> pass_ids;
   for (auto& one : pending) {
     auto got = c.await_forward(std::move(one));
     CHECK(describe(got.reason) == describe({}));
-    tickets.push_back(got.ticket);
+    pass_ids.push_back(got.pass_id);
   }
-  return tickets;
+  return pass_ids;
 }
 
 /// An actor system, a client in it, and random numbers.
@@ -202,21 +202,21 @@ TEST_CASE_FIXTURE(stage_fixture, "slave actors answer as one device on the "
           make_tensor(float64_options, 1 + std::int64_t(r), random));
       forwards[m].push_back(c.forward(*net[r], xs[m][r]));
     }
-  std::vector<std::vector<std::uint64_t>> tickets(micro_batches);
+  std::vector<std::vector<std::uint64_t>> pass_ids(micro_batches);
   for (std::size_t m = 0; m < micro_batches; ++m) {
     expectation want{float64_options, xs[m], dys[m]};
     for (std::size_t r = 0; r < copies; ++r) {
       auto got = c.await_forward(std::move(forwards[m][r]));
       REQUIRE(describe(got.reason) == describe({}));
       check_near(got.value, want.y[r]);
-      tickets[m].push_back(got.ticket);
+      pass_ids[m].push_back(got.pass_id);
     }
   }
-  // Backward in the other order: a ticket says which pass is meant.
+  // Backward in the other order: a pass id says which pass is meant.
   for (std::size_t m = micro_batches; m-- > 0;) {
     std::vector<backward_type> backwards;
     for (std::size_t r = 0; r < copies; ++r)
-      backwards.push_back(c.backward(*net[r], tickets[m][r], dys[m][r]));
+      backwards.push_back(c.backward(*net[r], pass_ids[m][r], dys[m][r]));
     expectation want{float64_options, xs[m], dys[m]};
     for (std::size_t r = 0; r < copies; ++r) {
       auto got = c.await_backward(std::move(backwards[r]));
@@ -289,7 +289,7 @@ TEST_CASE_FIXTURE(stage_fixture, "a slave actor and a thread are copies of one "
   auto first = c.await_forward(std::move(pending));
   check_near(first.value, want.y[0]);
   check_near(y, want.y[1]);
-  auto pending_dx = c.backward(stage, first.ticket, xs[0]);
+  auto pending_dx = c.backward(stage, first.pass_id, xs[0]);
   layer.backward(xs[1].view(), xs[1].view(), tape, y.view());
   check_near(c.await_backward(std::move(pending_dx)).value, want.dx[0]);
   check_near(y, want.dx[1]);
@@ -302,13 +302,13 @@ TEST_CASE_FIXTURE(stage_fixture, "one copy needs no master, and evaluation no "
   expectation want{float64_options, xs, xs};
   auto got = c.await_forward(c.forward(*alone[0], xs[0]));
   check_near(got.value, want.y[0]);
-  check_near(c.await_backward(c.backward(*alone[0], got.ticket, xs[0])).value,
+  check_near(c.await_backward(c.backward(*alone[0], got.pass_id, xs[0])).value,
              want.dx[0]);
 
   auto two = replicated(2);
   c.ask(*two[1], train_atom_v, false).receive([] {}, [](const caf::error&) {});
   got = c.await_forward(c.forward(*two[1], xs[0]));
-  CHECK(got.ticket == 0);
+  CHECK(got.pass_id == 0);
   auto inv_std = 1 / std::sqrt(1 + 1e-5);
   reference::for_each(xs, [&](auto, auto, auto i) {
     CHECK(std::abs(got.value.get(i) - xs[0].get(i) * inv_std) <= close);
@@ -462,8 +462,8 @@ TEST_CASE_FIXTURE(stage_fixture, "a refused request that needs no other copy "
   auto bad = make_tensor(wide, 2, random);
   CHECK(code_of(c.await_forward(c.forward(*net[1], bad)).reason)
         == errc::shape_mismatch);
-  auto ticket = c.await_forward(c.forward(*net[1], x)).ticket;
-  CHECK(code_of(c.await_backward(c.backward(*net[1], ticket, x)).reason)
+  auto pass_id = c.await_forward(c.forward(*net[1], x)).pass_id;
+  CHECK(code_of(c.await_backward(c.backward(*net[1], pass_id, x)).reason)
         == errc::invalid_argument);
   train(c, net, true);
   check_round(c, net, x);
@@ -487,11 +487,11 @@ TEST_CASE_FIXTURE(stage_fixture, "a tensor that is none is refused as one of "
     CHECK(describe(reason) == call + "x[1]: " + expected);
   }
   train(c, net, true);
-  auto ticket = c.await_forward(c.forward(*net[0], x)).ticket;
-  auto pending = c.ask(*net[0], backward_atom_v, ticket, shared_tensor{});
+  auto pass_id = c.await_forward(c.forward(*net[0], x)).pass_id;
+  auto pending = c.ask(*net[0], backward_atom_v, pass_id, shared_tensor{});
   CHECK(describe(c.await_backward(std::move(pending)).reason)
         == "shape_mismatch: layer bn: backward: dy: " + expected);
-  CHECK(describe(c.await_backward(c.backward(*net[0], ticket, x)).reason)
+  CHECK(describe(c.await_backward(c.backward(*net[0], pass_id, x)).reason)
         == describe({}));
 }
 
@@ -504,15 +504,15 @@ TEST_CASE_FIXTURE(stage_fixture, "a pass ends as it began, in training, also "
   c.ask(*net[0], train_atom_v, false)
       .receive([] {}, [](const caf::error& why) { FAIL(describe(why)); });
   auto second = c.forward(*net[1], x);
-  auto tickets = std::array{c.await_forward(std::move(first)).ticket,
-                            c.await_forward(std::move(second)).ticket};
-  REQUIRE(tickets == std::array<std::uint64_t, 2>{1, 1});
-  auto backward = std::array{c.backward(*net[0], tickets[0], x),
-                             c.backward(*net[1], tickets[1], x)};
+  auto pass_ids = std::array{c.await_forward(std::move(first)).pass_id,
+                             c.await_forward(std::move(second)).pass_id};
+  REQUIRE(pass_ids == std::array<std::uint64_t, 2>{1, 1});
+  auto backward = std::array{c.backward(*net[0], pass_ids[0], x),
+                             c.backward(*net[1], pass_ids[1], x)};
   for (auto& pending : backward)
     CHECK(describe(c.await_backward(std::move(pending)).reason)
           == describe({}));
-  CHECK(c.await_forward(c.forward(*net[0], x)).ticket == 0);
+  CHECK(c.await_forward(c.forward(*net[0], x)).pass_id == 0);
 }
 
 TEST_CASE_FIXTURE(stage_fixture, "online, a refused backward pass concerns its "
@@ -521,8 +521,8 @@ TEST_CASE_FIXTURE(stage_fixture, "online, a refused backward pass concerns its "
   online.online = true;
   auto net = replicated(2, online);
   auto x = make_tensor(online, 2, random);
-  for (std::uint64_t ticket : check_round(c, net, x))
-    CHECK(code_of(c.await_backward(c.backward(*net[0], ticket, x)).reason)
+  for (std::uint64_t pass_id : check_round(c, net, x))
+    CHECK(code_of(c.await_backward(c.backward(*net[0], pass_id, x)).reason)
           == errc::invalid_argument);
   CHECK(code_of(c.await_backward(c.backward(*net[1], 7, x)).reason)
         == errc::invalid_argument);
@@ -530,42 +530,42 @@ TEST_CASE_FIXTURE(stage_fixture, "online, a refused backward pass concerns its "
 }
 
 TEST_CASE_FIXTURE(stage_fixture,
-                  "a backward pass with a wrong ticket, at which "
+                  "a backward pass with a wrong pass id, at which "
                   "the other copies may be, is told to them") {
   auto net = replicated(2);
   auto x = make_tensor(float64_options, 2, random);
-  auto tickets = check_round(c, net, x);
-  auto right = c.backward(*net[0], tickets[0], x);
-  auto wrong = c.backward(*net[1], tickets[1] + 7, x);
+  auto pass_ids = check_round(c, net, x);
+  auto right = c.backward(*net[0], pass_ids[0], x);
+  auto wrong = c.backward(*net[1], pass_ids[1] + 7, x);
   CHECK(code_of(c.await_backward(std::move(wrong)).reason)
         == errc::invalid_argument);
   CHECK(code_of(c.await_backward(std::move(right)).reason)
         == errc::participant_failed);
 }
 
-TEST_CASE_FIXTURE(stage_fixture, "a ticket is good for one backward pass, or "
+TEST_CASE_FIXTURE(stage_fixture, "a pass id is good for one backward pass, or "
                                  "is forgotten") {
   auto net = replicated(1);
   auto x = make_tensor(float64_options, 2, random);
-  auto ticket = c.await_forward(c.forward(*net[0], x)).ticket;
+  auto pass_id = c.await_forward(c.forward(*net[0], x)).pass_id;
   auto code = [&](std::uint64_t t) {
     return code_of(c.await_backward(c.backward(*net[0], t, x)).reason);
   };
-  CHECK(code(ticket + 1) == errc::invalid_argument);
-  CHECK(code(ticket) == std::nullopt);
-  CHECK(code(ticket) == errc::invalid_argument);
-  ticket = c.await_forward(c.forward(*net[0], x)).ticket;
-  c.ask(*net[0], forget_atom_v, ticket).receive([] {}, [](caf::error&) {});
-  CHECK(code(ticket) == errc::invalid_argument);
+  CHECK(code(pass_id + 1) == errc::invalid_argument);
+  CHECK(code(pass_id) == std::nullopt);
+  CHECK(code(pass_id) == errc::invalid_argument);
+  pass_id = c.await_forward(c.forward(*net[0], x)).pass_id;
+  c.ask(*net[0], forget_atom_v, pass_id).receive([] {}, [](caf::error&) {});
+  CHECK(code(pass_id) == errc::invalid_argument);
 }
 
 TEST_CASE_FIXTURE(stage_fixture, "a slave that has ended keeps no tensor of a "
-                                 "ticket, whoever has its handle") {
+                                 "pass id, whoever has its handle") {
   auto net = replicated(1);
   auto x = std::make_shared<tensor>(make_tensor(float64_options, 2, random));
   auto slave = net[0]->slave();
   auto pending = c.ask(*net[0], forward_atom_v, shared_tensor{x->view(), x});
-  CHECK(c.await_forward(std::move(pending)).ticket != 0);
+  CHECK(c.await_forward(std::move(pending)).pass_id != 0);
   std::weak_ptr<tensor> watch = x;
   x.reset();
   CHECK_FALSE(watch.expired());
@@ -573,22 +573,22 @@ TEST_CASE_FIXTURE(stage_fixture, "a slave that has ended keeps no tensor of a "
   CHECK(watch.expired());
 }
 
-TEST_CASE_FIXTURE(stage_fixture, "a ticket whose backward pass waits for the "
+TEST_CASE_FIXTURE(stage_fixture, "a pass id whose backward pass waits for the "
                                  "other copies is used") {
   auto net = replicated(2);
   auto x = make_tensor(float64_options, 2, random);
   std::vector<decltype(c.forward(*net[0], {}))> forward;
   for (auto& stage : net)
     forward.push_back(c.forward(*stage, x));
-  std::vector<std::uint64_t> tickets;
+  std::vector<std::uint64_t> pass_ids;
   for (auto& pending : forward)
-    tickets.push_back(c.await_forward(std::move(pending)).ticket);
-  auto first = c.backward(*net[0], tickets[0], x);
+    pass_ids.push_back(c.await_forward(std::move(pending)).pass_id);
+  auto first = c.backward(*net[0], pass_ids[0], x);
   std::optional<errc> refusal;
-  c.ask(*net[0], forget_atom_v, tickets[0])
+  c.ask(*net[0], forget_atom_v, pass_ids[0])
       .receive([] {}, [&](const caf::error& why) { refusal = code_of(why); });
   CHECK(refusal == errc::invalid_argument);
-  auto second = c.backward(*net[1], tickets[1], x);
+  auto second = c.backward(*net[1], pass_ids[1], x);
   CHECK(code_of(c.await_backward(std::move(first)).reason) == std::nullopt);
   CHECK(code_of(c.await_backward(std::move(second)).reason) == std::nullopt);
 }
@@ -601,19 +601,19 @@ TEST_CASE_FIXTURE(stage_fixture, "slave actors that go backward through "
     options.fan_in = fan_in;
     auto net = replicated(5, options);
     auto x = make_tensor(options, 2, random);
-    std::vector<std::uint64_t> tickets;
+    std::vector<std::uint64_t> pass_ids;
     for (int pass = 0; pass < 2; ++pass) {
       std::vector<decltype(c.forward(*net[0], {}))> pending;
       for (auto& stage : net)
         pending.push_back(c.forward(*stage, x));
-      tickets.clear();
+      pass_ids.clear();
       for (auto& one : pending)
-        tickets.push_back(c.await_forward(std::move(one)).ticket);
+        pass_ids.push_back(c.await_forward(std::move(one)).pass_id);
     }
-    --tickets[3];
+    --pass_ids[3];
     std::vector<decltype(c.backward(*net[0], 0, {}))> pending;
     for (std::size_t r = 0; r < net.size(); ++r)
-      pending.push_back(c.backward(*net[r], tickets[r], x));
+      pending.push_back(c.backward(*net[r], pass_ids[r], x));
     for (auto& one : pending) {
       auto reason = c.await_backward(std::move(one)).reason;
       CHECK(code_of(reason) == errc::invalid_argument);

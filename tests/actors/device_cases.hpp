@@ -226,16 +226,16 @@ const std::vector<batch_norm_options> all_options{
 struct stage_answer {
   caf::error reason;
   shared_tensor value;
-  std::uint64_t ticket = 0;
+  std::uint64_t pass_id = 0;
 };
 
 template <class Pending>
 stage_answer await_forward(Pending pending) {
   stage_answer result;
   std::move(pending).receive(
-      [&](const shared_tensor& y, std::uint64_t ticket) {
+      [&](const shared_tensor& y, std::uint64_t pass_id) {
         result.value = y;
-        result.ticket = ticket;
+        result.pass_id = pass_id;
       },
       [&](caf::error& reason) { result.reason = std::move(reason); });
   return result;
@@ -289,21 +289,21 @@ void check_stages(caf::actor_system& system, const batch_norm_options& options,
           detail::request(self, net[r]->slave(), forward_atom_v,
                           placed_tensor{streams[r], steps[m].xs[r]}.share()));
   }
-  std::vector<std::vector<std::uint64_t>> tickets(3);
+  std::vector<std::vector<std::uint64_t>> pass_ids(3);
   for (unsigned m = 0; m < 3; ++m)
     for (std::size_t r = 0; r < where.size(); ++r) {
       auto got = await_forward(std::move(forwards[m][r]));
       REQUIRE(describe(got.reason) == describe({}));
       check_near(placed_tensor::fetch(streams[r], got.value.view()),
                  steps[m].ys[r], tolerance);
-      tickets[m].push_back(got.ticket);
+      pass_ids[m].push_back(got.pass_id);
     }
   for (unsigned m = 3; m-- > 0;) {
     std::vector<backward_type> backwards;
     for (std::size_t r = 0; r < where.size(); ++r)
-      backwards.push_back(
-          detail::request(self, net[r]->slave(), backward_atom_v, tickets[m][r],
-                          placed_tensor{streams[r], steps[m].dys[r]}.share()));
+      backwards.push_back(detail::request(
+          self, net[r]->slave(), backward_atom_v, pass_ids[m][r],
+          placed_tensor{streams[r], steps[m].dys[r]}.share()));
     for (std::size_t r = 0; r < where.size(); ++r) {
       auto got = await_backward(std::move(backwards[r]));
       REQUIRE(describe(got.reason) == describe({}));

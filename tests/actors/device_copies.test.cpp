@@ -271,7 +271,7 @@ TEST_CASE_FIXTURE(gpu_fixture, "a tensor in host memory that does not fit is "
   auto copies = devices.calls("copy");
   CHECK(code_of(forward(2).reason) == errc::shape_mismatch);
   auto dx = await_backward(detail::request(
-      self, net[0]->slave(), backward_atom_v, y.ticket, tensor_of(5, 3)));
+      self, net[0]->slave(), backward_atom_v, y.pass_id, tensor_of(5, 3)));
   CHECK(code_of(dx.reason) == errc::shape_mismatch);
   CHECK(devices.calls("copy") == copies);
 }

@@ -67,7 +67,7 @@ TEST_CASE_FIXTURE(layer_fixture,
               auto dy = r == 1 ? placed_tensor{streams[r], now.dys[r]}.share()
                                : with_gaps(now.dys[r]);
               return detail::request(self, net[r]->slave(), backward_atom_v,
-                                     ys[r].ticket, dy);
+                                     ys[r].pass_id, dy);
             },
             [](auto x) { return await_backward(std::move(x)); });
         for (std::size_t r = 0; step != 0 && r < count; ++r) {
@@ -106,7 +106,7 @@ TEST_CASE_FIXTURE(layer_fixture, "a tensor in host memory that does not fit a "
     tensor dy{make_layout(type, std::array<std::int64_t, 2>{samples, 3})};
     return describe(
         await_backward(detail::request(self, net[0]->slave(), backward_atom_v,
-                                       y.ticket, with_gaps(dy)))
+                                       y.pass_id, with_gaps(dy)))
             .reason);
   };
   CHECK(refused_dy(dtype::float32, 4)

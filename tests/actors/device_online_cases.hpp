@@ -179,7 +179,7 @@ TEST_CASE_FIXTURE(layer_fixture, "online, a slave actor's statistics on a "
       detail::request(self, net[0]->slave(), forward_atom_v,
                       placed_tensor{streams[0], now.xs[0]}.share()));
   REQUIRE(describe(got.reason) == describe({}));
-  CHECK(got.ticket == 0);
+  CHECK(got.pass_id == 0);
   CHECK(read_array("num_elements_tracked") == values{24});
   release_replicas(net);
   auto state = net[0]->replica().state();

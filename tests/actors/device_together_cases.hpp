@@ -16,7 +16,7 @@ void check_together(caf::actor_system& system, batch_norm_options options,
   slaves second{system, make_stages(system, options, where)};
   auto want = one_by_one(first, xs);
   auto got = together(second, xs);
-  CHECK(got.tickets == want.tickets);
+  CHECK(got.pass_ids == want.pass_ids);
   for (std::size_t i = 0; i < want.ys.size(); ++i)
     CHECK(same_bits(got.ys[i], want.ys[i]));
   auto want_dx = backward(first, xs, want);
@@ -30,7 +30,7 @@ void check_together(caf::actor_system& system, batch_norm_options options,
 
 TEST_CASE_FIXTURE(layer_fixture, "batches asked for together on devices come "
                                  "out as those asked for one by one, bit for "
-                                 "bit, and leave the same state and tickets") {
+                                 "bit, and leave the same state and pass ids") {
   device cpu;
   auto gpu = on_devices(3);
   for (auto type : {dtype::float64, dtype::float32, dtype::bfloat16})

@@ -229,7 +229,7 @@ TEST_CASE_FIXTURE(layer_fixture, "online slave actors keep nothing for a "
   detail::request(self, stage.slave(), forward_atom_v,
                   shared_tensor{x->view(), x})
       .receive([](const shared_tensor&,
-                  std::uint64_t ticket) { CHECK(ticket == 0); },
+                  std::uint64_t pass_id) { CHECK(pass_id == 0); },
                [](const caf::error& reason) { FAIL(describe(reason)); });
   CHECK(x.use_count() <= 2);
   auto write = [&](std::string name, double_array values) {

@@ -107,7 +107,7 @@ outputs stages_with(caf::actor_system& system, std::int64_t fan_in) {
   outputs results(2 * copy_count);
   caf::scoped_actor self{system};
   auto fail = [](const caf::error& reason) { FAIL(describe(reason)); };
-  std::vector<std::uint64_t> tickets(copy_count);
+  std::vector<std::uint64_t> pass_ids(copy_count);
   auto all = [&](auto ask, auto take) {
     using pending = decltype(ask(std::size_t{0}));
     std::vector<pending> waiting;
@@ -123,16 +123,16 @@ outputs stages_with(caf::actor_system& system, std::int64_t fan_in) {
       },
       [&](std::size_t r, auto x) {
         std::move(x).receive(
-            [&](const shared_tensor& y, std::uint64_t ticket) {
+            [&](const shared_tensor& y, std::uint64_t pass_id) {
               results[r] = fetch(y, make_input(r, 0, false));
-              tickets[r] = ticket;
+              pass_ids[r] = pass_id;
             },
             fail);
       });
   all(
       [&](std::size_t r) {
         return detail::request(self, stages[r]->slave(), backward_atom_v,
-                               tickets[r], share(make_input(r, 0, true)));
+                               pass_ids[r], share(make_input(r, 0, true)));
       },
       [&](std::size_t r, auto x) {
         std::move(x).receive(

@@ -56,7 +56,7 @@ struct slaves {
 
 struct answers {
   std::vector<shared_tensor> ys;
-  std::vector<std::uint64_t> tickets;
+  std::vector<std::uint64_t> pass_ids;
 };
 
 template <class Pending>
@@ -95,9 +95,9 @@ inline answers one_by_one(slaves& to,
       open.push_back(to.ask(r, xs[r][k]));
     for (auto& x : open)
       std::move(x).receive(
-          [&](const shared_tensor& y, std::uint64_t ticket) {
+          [&](const shared_tensor& y, std::uint64_t pass_id) {
             result.ys.push_back(y);
-            result.tickets.push_back(ticket);
+            result.pass_ids.push_back(pass_id);
           },
           [](const caf::error& reason) { FAIL(describe(reason)); });
   }
@@ -128,19 +128,19 @@ inline answers together(slaves& to,
   }
   for (auto& x : open)
     std::move(x.answer).receive(
-        [&](const shared_tensors& ys, std::uint64_t ticket) {
+        [&](const shared_tensors& ys, std::uint64_t pass_id) {
           REQUIRE(ys.each.size() == x.size);
           for (std::size_t i = 0; i < x.size; ++i) {
             auto at = (x.first + i) * copies + x.r;
             result.ys[at] = ys.each[i];
-            result.tickets[at] = ticket == 0 ? 0 : ticket + i;
+            result.pass_ids[at] = pass_id == 0 ? 0 : pass_id + i;
           }
         },
         [](const caf::error& reason) { FAIL(describe(reason)); });
   return result;
 }
 
-/// dx of all of `of`, with x as dy; none where there are no tickets.
+/// dx of all of `of`, with x as dy; none where there are no pass ids.
 inline std::vector<shared_tensor>
 backward(slaves& to, const std::vector<std::vector<shared_tensor>>& xs,
          const answers& of) {
@@ -148,10 +148,10 @@ backward(slaves& to, const std::vector<std::vector<shared_tensor>>& xs,
       decltype(compat::request(to.self, to.stages[0]->slave(), backward_atom_v,
                                std::uint64_t{}, shared_tensor{}));
   std::vector<pending> open;
-  for (std::size_t i = 0; i < of.tickets.size(); ++i)
-    if (of.tickets[i] != 0)
+  for (std::size_t i = 0; i < of.pass_ids.size(); ++i)
+    if (of.pass_ids[i] != 0)
       open.push_back(compat::request(to.self, to.stages[i % xs.size()]->slave(),
-                                     backward_atom_v, of.tickets[i],
+                                     backward_atom_v, of.pass_ids[i],
                                      xs[i % xs.size()][i / xs.size()]));
   std::vector<shared_tensor> result;
   for (auto& x : open)

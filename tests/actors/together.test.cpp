@@ -30,7 +30,7 @@ slaves make_slaves(caf::actor_system& system, batch_norm_options options,
 
 TEST_CASE_FIXTURE(layer_fixture, "batches asked for together come out as those "
                                  "asked for one by one, bit for bit, and leave "
-                                 "the same state and tickets") {
+                                 "the same state and pass ids") {
   for (auto type : {dtype::float64, dtype::float32, dtype::bfloat16})
     for (auto online : {true, false})
       for (std::size_t count : {1, 2, 3}) {
@@ -43,8 +43,8 @@ TEST_CASE_FIXTURE(layer_fixture, "batches asked for together come out as those "
         auto second = make_slaves(system, options, count, type);
         auto want = one_by_one(first, xs);
         auto got = together(second, xs);
-        CHECK(got.tickets == want.tickets);
-        CHECK((got.tickets[0] == 0) == online);
+        CHECK(got.pass_ids == want.pass_ids);
+        CHECK((got.pass_ids[0] == 0) == online);
         for (std::size_t i = 0; i < want.ys.size(); ++i)
           CHECK(same_bits(got.ys[i], want.ys[i]));
         CHECK(second.state() == first.state());

@@ -237,16 +237,16 @@ TEST_CASE_FIXTURE(unanswered_fixture, "a backward pass that is not answered "
                                       "leaves no gradient") {
   auto to = make_slaves(2, false);
   auto xs = make_batches(2);
-  std::vector<std::uint64_t> tickets;
+  std::vector<std::uint64_t> pass_ids;
   for (auto& x : ask_all(to, {xs[1]}))
     std::move(x).receive(
-        [&](const shared_tensors&, std::uint64_t ticket) {
-          tickets.push_back(ticket);
+        [&](const shared_tensors&, std::uint64_t pass_id) {
+          pass_ids.push_back(pass_id);
         },
         [](const caf::error& reason) { FAIL(describe(reason)); });
   auto backward = [&](std::size_t r) {
     return compat::request(to.self, to.stages[r]->slave(), backward_atom_v,
-                           tickets[r], xs[1]);
+                           pass_ids[r], xs[1]);
   };
   auto gradient = [&](std::size_t r) {
     return read(to.stages[r]->replica().gradients(), "bias");

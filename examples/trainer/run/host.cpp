@@ -79,7 +79,7 @@ public:
             list_refusal(line);
         },
         [this](refusals_atom) { return take_refusals(); },
-        [this](expire_atom, std::uint64_t ticket) { expire(ticket); },
+        [this](expire_atom, std::uint64_t timer) { expire(timer); },
     };
   }
 
@@ -309,11 +309,11 @@ private:
 
   void arm(caf::timespan delay) {
     compat::delayed_send(this, host_actor{this}, delay, expire_atom_v,
-                         ++last_ticket_);
+                         ++last_timer_);
   }
 
-  void expire(std::uint64_t ticket) {
-    if (!is_owner() || ticket != last_ticket_)
+  void expire(std::uint64_t timer) {
+    if (!is_owner() || timer != last_timer_)
       return;
     if (auto promise = std::exchange(waiting_, std::nullopt))
       promise->deliver(everybody());
@@ -357,7 +357,7 @@ private:
   std::set<std::string> listed_;
   std::vector<std::string> refusals_;
   std::uint64_t last_number_ = 0;
-  std::uint64_t last_ticket_ = 0;
+  std::uint64_t last_timer_ = 0;
   std::uint64_t awaited_ = 0;
   bool begun_ = false;
   /// Also for who asks after the end: a process that has just been admitted.

@@ -44,7 +44,7 @@ void fail(const caf::error& reason) {
 
 struct pass {
   shared_tensor y;
-  std::uint64_t ticket = 0;
+  std::uint64_t pass_id = 0;
 };
 
 std::vector<pass> forward(caf::scoped_actor& self, const stage_list& stages,
@@ -59,8 +59,8 @@ std::vector<pass> forward(caf::scoped_actor& self, const stage_list& stages,
   std::vector<pass> result;
   for (auto& one : pending)
     std::move(one).receive(
-        [&](const shared_tensor& y, std::uint64_t ticket) {
-          result.push_back({y, ticket});
+        [&](const shared_tensor& y, std::uint64_t pass_id) {
+          result.push_back({y, pass_id});
         },
         fail);
   return result;
@@ -75,7 +75,7 @@ std::vector<shared_tensor> backward(caf::scoped_actor& self,
       pending;
   for (std::size_t copy = 0; copy < stages.size(); ++copy)
     pending.push_back(self->request(stages[copy]->slave(), caf::infinite,
-                                    backward_atom_v, passes[copy].ticket,
+                                    backward_atom_v, passes[copy].pass_id,
                                     dys[copy]));
   std::vector<shared_tensor> dxs;
   for (auto& one : pending)
@@ -164,8 +164,8 @@ void caf_main(caf::actor_system& system) {
   auto alone = self->request(stages[0]->slave(), caf::infinite, forward_atom_v,
                              make_tensor({0.4 + deviation}));
   std::move(alone).receive(
-      [&](const shared_tensor& y, std::uint64_t ticket) {
-        require(ticket == 0 && near(value(y, 0), weight));
+      [&](const shared_tensor& y, std::uint64_t pass_id) {
+        require(pass_id == 0 && near(value(y, 0), weight));
       },
       fail);
   release_replicas(stages);
