@@ -56,6 +56,15 @@ void complete(DataParallelWithCallbackOptions& options) {
     where = require_device("output_device", *where);
 }
 
+void require_copies(const char* argument, std::size_t got,
+                    std::size_t devices) {
+  if (got == 0 || got > devices)
+    throw error{errc::invalid_argument,
+                fmt::format("DataParallelWithCallback: {}: expected 1 to {}, "
+                            "at most one for each device, got {}",
+                            argument, devices, got)};
+}
+
 /// What is current on each device when a pass begins.
 std::vector<std::optional<c10::Stream>>
 streams_of(const std::vector<torch::Device>& devices) {
@@ -175,28 +184,43 @@ DataParallelWithCallbackImpl::forward(const torch::Tensor& input) {
 
 std::vector<torch::Tensor> DataParallelWithCallbackImpl::parallel_apply(
     const std::vector<torch::Tensor>& inputs) {
-  complete(options);
-  if (inputs.empty() || inputs.size() > options.devices().size())
+  if (!forward_)
     throw error{errc::invalid_argument,
-                fmt::format("DataParallelWithCallback: inputs: expected 1 to "
-                            "{}, one for each device, got {}",
-                            options.devices().size(), inputs.size())};
-  prepare(inputs.size());
+                fmt::format("DataParallelWithCallback: forward: expected a "
+                            "module that makes one tensor of one, or "
+                            "parallel_apply with a function, got {}",
+                            module_->name())};
+  complete(options);
+  require_copies("inputs", inputs.size(), options.devices().size());
+  std::vector<torch::Tensor> outputs(inputs.size());
+  parallel_apply(inputs.size(), [&](torch::nn::Module& copy, std::size_t r) {
+    outputs[r] = forward_(copy, inputs[r]);
+  });
+  return outputs;
+}
+
+void DataParallelWithCallbackImpl::parallel_apply(std::size_t n,
+                                                  const copy_function& f) {
+  complete(options);
+  require_copies("n", n, options.devices().size());
+  if (!f)
+    throw error{errc::invalid_argument,
+                "DataParallelWithCallback: f: expected a function, got null"};
+  prepare(n);
   auto& session = *state_->session;
   const auto& copies = state_->replicas.copies();
-  std::vector<torch::Tensor> outputs(inputs.size());
   at::ThreadLocalState caller;
   auto autocast = detail::autocast_settings::current();
   auto streams = streams_of(state_->replicas.devices());
   session.begin();
-  auto thrown = state_->team.run(inputs.size(), [&](std::size_t r) {
+  auto thrown = state_->team.run(n, [&](std::size_t r) {
     at::ThreadLocalStateGuard as_caller{caller};
     detail::autocast_pass pass{autocast};
     c10::OptionalStreamGuard on_stream;
     if (streams[r])
       on_stream.reset_stream(*streams[r]);
     try {
-      outputs[r] = forward_(*copies[r], inputs[r]);
+      f(*copies[r], r);
       session.leave(r, std::nullopt);
     } catch (...) {
       session.leave(r, text_of(std::current_exception()));
@@ -205,7 +229,7 @@ std::vector<torch::Tensor> DataParallelWithCallbackImpl::parallel_apply(
   });
   if (!session.failed()) {
     hand_back_buffers(*copies[0], *module_);
-    return outputs;
+    return;
   }
   release_replicas(copies);
   session.forget_seats();

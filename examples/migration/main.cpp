@@ -7,6 +7,7 @@
 #include "syncnorm/network.hpp"
 #include "syncnorm/nn/convert_model.hpp"
 #include "syncnorm/nn/data_parallel_with_callback.hpp"
+#include "syncnorm/nn/scatter_gather.hpp"
 #include "syncnorm/nn/synchronize.hpp"
 #include "syncnorm/nn/synchronize_apart.hpp"
 #include "syncnorm/nn/synchronized_batch_norm.hpp"
@@ -59,6 +60,28 @@ torch::Tensor train_data_parallel(caf::actor_system& system, Net net,
   auto loss = criterion(model->forward(x));
   loss.backward();
   // end: data_parallel
+  return net->bn->running_mean;
+}
+
+torch::Tensor train_with_targets(caf::actor_system& system, Net net,
+                                 const torch::Tensor& x,
+                                 const torch::Tensor& target) {
+  nn::DataParallelWithCallback model{
+      system, net,
+      nn::DataParallelWithCallbackOptions{}.devices(
+          {torch::kCPU, torch::kCPU})};
+  // begin: targets
+  auto devices = model->options.devices();
+  auto xs = nn::scatter(x, devices);
+  auto targets = nn::scatter(target, devices);
+  std::vector<torch::Tensor> losses(devices.size());
+  auto run = [&](torch::nn::Module& copy, std::size_t r) {
+    auto y = copy.as<Net>()->forward(xs[r]);
+    losses[r] = torch::mse_loss(y, targets[r], torch::Reduction::Sum);
+  };
+  model->parallel_apply(devices.size(), run);
+  nn::gather(losses, devices[0]).sum().backward();
+  // end: targets
   return net->bn->running_mean;
 }
 
@@ -183,6 +206,9 @@ void caf_main(caf::actor_system& system) {
   };
   require_equal(train_data_parallel(system, fresh(), x), expected,
                 "data-parallel");
+  auto target = torch::randn({6, 4, 6, 6});
+  require_equal(train_with_targets(system, fresh(), x, target), expected,
+                "parallel_apply");
   require_equal(train_replicas(system, fresh(), x), expected, "synchronize");
   require_equal(train_apart(fresh(), x), expected, "follow_copies");
   auto plain = plain_model();

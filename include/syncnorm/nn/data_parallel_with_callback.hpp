@@ -8,6 +8,7 @@
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -77,22 +78,23 @@ public:
   using forward_function =
       std::function<torch::Tensor(torch::nn::Module&, const torch::Tensor&)>;
 
+  /// Is called with a copy of the module, and its number from 0.
+  using copy_function = std::function<void(torch::nn::Module&, std::size_t)>;
+
   /// @param system spawns the layers' masters; must outlive this object.
-  /// @param module with `torch::Tensor forward(torch::Tensor)`, registered
-  ///               under the name "module"; a `ModuleHolder` or a shared
-  ///               pointer to the module's own type.
+  /// @param module registered under the name "module"; a `ModuleHolder` or a
+  ///               shared pointer to the module's own type. Without a
+  ///               `torch::Tensor forward(torch::Tensor)` it is run by
+  ///               `parallel_apply` with a function.
   /// @throws error `invalid_argument` for a null module, `device_unavailable`
   ///         for a device that is not there.
   template <class ModuleType>
   DataParallelWithCallbackImpl(caf::actor_system& system,
                                std::shared_ptr<ModuleType> module,
                                DataParallelWithCallbackOptions options = {})
-      : DataParallelWithCallbackImpl{
-          system, std::move(module),
-          [](torch::nn::Module& m, const torch::Tensor& x) -> torch::Tensor {
-            return dynamic_cast<ModuleType&>(m).forward(x);
-          },
-          std::move(options)} {
+      : DataParallelWithCallbackImpl{system, std::move(module),
+                                     own_forward<ModuleType>(),
+                                     std::move(options)} {
     calls_own_forward_ = true;
   }
 
@@ -107,7 +109,7 @@ public:
                                      std::move(options)} {}
 
   /// @param forward runs a copy of the module, also of what `convert_model`
-  ///                makes of it.
+  ///                makes of it; may be null, as above.
   DataParallelWithCallbackImpl(caf::actor_system& system,
                                std::shared_ptr<torch::nn::Module> module,
                                forward_function forward,
@@ -125,10 +127,19 @@ public:
   /// Runs copy r on `inputs[r]`, as it is, and returns the outputs. There may
   /// be fewer inputs than devices; batches may be unequal or empty. A model
   /// that writes to its input needs inputs that are not views of one tensor.
-  /// @throws error `invalid_argument` for no inputs or more than devices;
-  ///         whatever a copy threw first.
+  /// @throws error `invalid_argument` for no inputs or more than devices, or a
+  ///         module without a forward function; whatever a copy threw first.
   std::vector<torch::Tensor>
   parallel_apply(const std::vector<torch::Tensor>& inputs);
+
+  /// Calls `f` with each of `n` copies, at the same time, for models with
+  /// several inputs or outputs or with a loss on each device. `scatter` splits
+  /// what they need and `gather` joins what they make. Each call has its copy's
+  /// thread and stream, and the caller's gradient mode and autocast settings.
+  /// All copies must call the same synchronized layers in the same order.
+  /// @throws error `invalid_argument` if `n` is not 1 to the number of devices;
+  ///         whatever `f` threw first.
+  void parallel_apply(std::size_t n, const copy_function& f);
 
   /// The model itself.
   [[nodiscard]] const std::shared_ptr<torch::nn::Module>&
@@ -154,6 +165,17 @@ public:
 
 private:
   struct state;
+
+  template <class ModuleType>
+  static forward_function own_forward() {
+    if constexpr (requires(ModuleType & m, const torch::Tensor& x) {
+                    { m.forward(x) } -> std::convertible_to<torch::Tensor>;
+                  })
+      return [](torch::nn::Module& m, const torch::Tensor& x) -> torch::Tensor {
+        return dynamic_cast<ModuleType&>(m).forward(x);
+      };
+    return {};
+  }
 
   void prepare(std::size_t copies);
 
