@@ -8,6 +8,7 @@
 #include "trainer/output/atomic_file.hpp"
 #include "trainer/output/checkpoint_lock.hpp"
 #include "trainer/output/complaint.hpp"
+#include "trainer/output/output_file.hpp"
 #include "trainer/output/progress.hpp"
 #include "trainer/output/report.hpp"
 #include "trainer/plan/devices.hpp"
@@ -70,7 +71,9 @@ std::unique_ptr<checkpoint_lock> prepare_checkpoint(const settings& options,
   (void) find_state(options, data);
   if (options.checkpoint.empty())
     return nullptr;
-  return std::make_unique<checkpoint_lock>(options.checkpoint);
+  auto lock = std::make_unique<checkpoint_lock>(options.checkpoint);
+  require_replaceable(output_file("--checkpoint", checkpoint_file(options)));
+  return lock;
 }
 
 own_part make_own_part(caf::actor_system& system, const settings& options) {
@@ -141,9 +144,9 @@ void join_run(caf::actor_system& system, const settings& options) {
 }
 
 /// Model, norm and precision are the checkpoint's own.
-settings settings_of_checkpoint(settings options, const dataset& data) {
-  auto state = parse_state(unpack_run(read_whole(options.eval), options.eval),
-                           options.eval);
+settings settings_of_checkpoint(settings options, const std::string& content,
+                                const dataset& data) {
+  auto state = parse_state(unpack_run(content, options.eval), options.eval);
   options.model = parse_model(state.model);
   options.norm = parse_norm(state.norm);
   options.precision = parse_precision(state.precision);
@@ -158,12 +161,13 @@ settings settings_of_checkpoint(settings options, const dataset& data) {
 
 void evaluate_model(caf::actor_system& system, const settings& given) {
   auto data = load_dataset(given.data);
-  auto options = settings_of_checkpoint(given, *data);
+  // Once: a pipe cannot be read again.
+  auto content = read_whole(given.eval);
+  auto options = settings_of_checkpoint(given, content, *data);
   auto devices = devices_of(options);
   replica_group replicas{system,
                          spawn_replicas(system, options, devices, data)};
-  replicas.assume(unpack(read_whole(options.eval), options.eval, options,
-                         data->training.shape));
+  replicas.assume(unpack(content, options.eval, options, data->training.shape));
   auto result = replicas.evaluate(data->held_out.size(), replicas.size());
   auto count = static_cast<double>(result.samples);
   fmt::print("held-out accuracy {:.2f} % ({} of {}), loss {:.6f}\n",

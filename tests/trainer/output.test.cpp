@@ -307,6 +307,29 @@ TEST_CASE("a chart that could not be written is refused before the first "
   CHECK(!std::filesystem::exists(folder / "m.csv"));
 }
 
+TEST_CASE("what stands where metrics or chart are written before they are "
+          "renamed is refused before anything is computed") {
+  scratch_folder folder;
+  settings options;
+  options.metrics = folder / "m.csv";
+  auto refusal = [&] {
+    return message_of([&] { require_report_files(options); });
+  };
+  for (const std::string name : {"m.csv.tmp", "m.svg.tmp"}) {
+    auto text = name + ": expected a file or none, found ";
+    std::filesystem::create_directory(folder / name);
+    CHECK(contains(refusal(), text + "a folder"));
+    std::filesystem::remove(folder / name);
+    std::filesystem::create_symlink("m.txt", folder / name);
+    CHECK(contains(refusal(), text + "a link"));
+    std::filesystem::remove(folder / name);
+    // Left by a process that was killed.
+    write_text(folder / name, "");
+    CHECK(refusal() == "nothing was thrown");
+    std::filesystem::remove(folder / name);
+  }
+}
+
 TEST_CASE("a resumed run says which rows are missing between two of its "
           "metrics") {
   scratch_folder folder;
@@ -525,6 +548,26 @@ TEST_CASE("a file is replaced whole, or kept when the disk is full") {
   CHECK(read_text(file) == "new");
 }
 
+TEST_CASE("a file that is replaced keeps its permissions") {
+  scratch_folder folder;
+  auto file = folder / "checkpoint";
+  auto rights_of = [](const std::filesystem::path& path) {
+    return std::filesystem::status(path).permissions();
+  };
+  using enum std::filesystem::perms;
+  for (auto rights :
+       {owner_read | owner_write,
+        owner_read | owner_write | group_read | group_write | others_read}) {
+    write_atomically(file, "old");
+    std::filesystem::permissions(file, rights);
+    // Left by a process that was killed.
+    write_text(folder / "checkpoint.tmp", "");
+    write_atomically(file, "new");
+    CHECK(rights_of(file) == rights);
+    CHECK(read_text(file) == "new");
+  }
+}
+
 TEST_CASE("of two who write a file at the same time each writes it whole") {
   scratch_folder folder;
   auto file = folder / "checkpoint";
@@ -593,7 +636,8 @@ TEST_CASE("one run at a time keeps a folder for its checkpoints, and leaves "
   CHECK(std::filesystem::is_empty(folder.path()));
   CHECK(refusal() == "nothing was thrown");
   std::filesystem::create_directory(folder / "checkpoint.lock");
-  CHECK(contains(refusal(), "checkpoint.lock: cannot be locked: Is a dir"));
+  CHECK(contains(refusal(), "checkpoint.lock: expected a file or none, found a "
+                            "folder"));
 }
 
 TEST_CASE("the folders that were made for a lock go with it as far as they are "
@@ -690,6 +734,28 @@ TEST_CASE("a file that cannot be read is not replaced: it may be something "
     CHECK(read_text(folder / name) == "digits");
     std::filesystem::remove(folder / name);
   }
+}
+
+TEST_CASE("a file that is protected against writing is not replaced, and is "
+          "refused before anything is computed") {
+  scratch_folder folder;
+  ::chmod(folder.path().c_str(), 0777);
+  if (message_without_rights([] {}) == no_other_user) {
+    MESSAGE("skipped: this machine does not let root be somebody else");
+    return;
+  }
+  auto file = folder / "m.csv";
+  metrics_file{file, {step_row(1)}};
+  auto before = read_text(file);
+  ::chmod(file.c_str(), 0444);
+  settings options;
+  options.metrics = file;
+  auto refusal = file.string() + ": cannot be written: Permission denied";
+  CHECK(message_without_rights([&] { require_report_files(options); })
+        == refusal);
+  CHECK(message_without_rights([&] { write_atomically(file, "new"); })
+        == refusal);
+  CHECK(read_text(file) == before);
 }
 
 TEST_CASE("a folder that cannot be written to is refused by name") {

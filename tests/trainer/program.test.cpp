@@ -458,6 +458,43 @@ TEST_CASE("a checkpoint that is a pipe nobody writes to is refused, not waited "
   CHECK(contains(result.output, "checkpoint.pt: expected a whole"));
 }
 
+TEST_CASE("what stands where a checkpoint is written before it is renamed is "
+          "refused before the first step") {
+  scratch_folder folder;
+  auto result =
+      run_script("mkdir \"$1\"/checkpoint.pt.tmp; "
+                 "exec \"$0\" --devices=cpu --model=mlp --checkpoint=\"$1\"",
+                 folder);
+  CHECK(result.status == 1);
+  CHECK(contains(result.output, "checkpoint.pt.tmp: expected a file or none, "
+                                "found a folder"));
+  CHECK_FALSE(contains(result.output, "training and"));
+}
+
+TEST_CASE("a checkpoint that is a link stays one, and its target is written") {
+  scratch_folder folder;
+  auto result =
+      run_script("mkdir \"$1\"/run; ln -s ../real.pt \"$1\"/run/checkpoint.pt; "
+                 "exec \"$0\" --devices=cpu --model=mlp --epochs=1 "
+                 "--checkpoint=\"$1\"/run",
+                 folder);
+  CHECK(result.status == 0);
+  CHECK(std::filesystem::is_symlink(folder / "run/checkpoint.pt"));
+  CHECK(std::filesystem::is_regular_file(folder / "real.pt"));
+}
+
+TEST_CASE("a checkpoint is evaluated from a pipe, too") {
+  scratch_folder folder;
+  auto result =
+      run_script("\"$0\" --devices=cpu --model=mlp --epochs=1 "
+                 "--checkpoint=\"$1\" && "
+                 "cat \"$1\"/checkpoint.pt | \"$0\" --eval=/dev/stdin",
+                 folder);
+  CAPTURE(result.output);
+  CHECK(result.status == 0);
+  CHECK(contains(result.output, "held-out accuracy"));
+}
+
 TEST_CASE("an address that a launcher's variable gave is refused by its name") {
   scratch_folder folder;
   auto result = run_script("exec env WORLD_SIZE=2 RANK=0 MASTER_ADDR=10.0.0.1 "

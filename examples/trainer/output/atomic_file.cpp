@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -46,6 +47,27 @@ private:
   int number_;
 };
 
+path temporary_of(path file) {
+  file += ".tmp";
+  return file;
+}
+
+/// Gives the open file the permissions of the one that it is to replace.
+/// @returns 0, or the system's error code.
+int take_permissions(int number, const path& replaced) {
+  constexpr mode_t all = 0777;
+  struct stat old {};
+  struct stat now {};
+  if (::stat(replaced.c_str(), &old) != 0)
+    return errno == ENOENT ? 0 : errno;
+  if (::fstat(number, &now) != 0)
+    return errno;
+  // Some file systems have but one set of them, and refuse any change.
+  if ((old.st_mode & all) == (now.st_mode & all))
+    return 0;
+  return ::fchmod(number, old.st_mode & all) == 0 ? 0 : errno;
+}
+
 /// @returns 0, or the system's error code.
 int write_and_flush(int file, std::string_view content) {
   // What is there was left by a process that was killed.
@@ -76,14 +98,14 @@ std::vector<path> missing_folders(path folder) {
 
 void write_atomically(const path& file, std::string_view content,
                       std::chrono::milliseconds patience) {
+  require_replaceable(file);
   auto folder = file.has_parent_path() ? file.parent_path() : path{"."};
   // The rename reaches the disk only with its folder: one that could not be
   // flushed is refused before anything has changed.
   descriptor in{::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
   if (in.number() < 0)
     fail(file, "cannot be written", errno);
-  auto temporary = file;
-  temporary += ".tmp";
+  auto temporary = temporary_of(file);
   // One name for all, so that processes that are killed leave one file at most;
   // the lock keeps a second writer off it until it has its new name.
   locked_file out{temporary, patience};
@@ -91,8 +113,11 @@ void write_atomically(const path& file, std::string_view content,
     throw failure{fmt::format("{}: cannot be written: another process writes "
                               "{}",
                               file.string(), temporary.string())};
-  auto code =
-      out.code() != 0 ? out.code() : write_and_flush(out.number(), content);
+  auto code = out.code();
+  if (code == 0)
+    code = take_permissions(out.number(), file);
+  if (code == 0)
+    code = write_and_flush(out.number(), content);
   if (out.code() == 0 && code != 0)
     ::unlink(temporary.c_str());
   if (code != 0)
@@ -105,6 +130,12 @@ void write_atomically(const path& file, std::string_view content,
   // File systems that cannot flush a folder say EINVAL.
   if (::fsync(in.number()) != 0 && errno != EINVAL)
     fail<not_flushed>(folder, "cannot be flushed", errno);
+}
+
+void require_replaceable(const path& file) {
+  if (::access(file.c_str(), W_OK) != 0 && errno != ENOENT)
+    fail(file, "cannot be written", errno);
+  require_file_or_none(temporary_of(file));
 }
 
 std::string read_beginning(const path& file, std::size_t most) {

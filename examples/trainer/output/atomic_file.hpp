@@ -22,15 +22,21 @@ public:
 /// Writes `content` to `path` whole or not at all: to a temporary file beside
 /// it (`<path>.tmp`), flushed to the disk, then renamed; then the folder is
 /// flushed. Whenever the process or the machine stops, `path` has either the
-/// old content or the new.
+/// old content or the new. What was there hands on its permissions.
 /// @param patience how long to wait for one who writes the same file.
-/// @throws failure that names the file and the system's reason, or what has the
-///         temporary file's name and is no file; the old file is as it was. A
-///         temporary file that a killed process has left is used again.
+/// @throws failure as `require_replaceable`, or that names the file and the
+///         system's reason; the old file is as it was. A temporary file that a
+///         killed process has left is used again.
 ///         `not_flushed` if it is the folder that cannot be flushed.
 void write_atomically(const std::filesystem::path& path,
                       std::string_view content,
                       std::chrono::milliseconds patience = writer_patience);
+
+/// Whether `write_atomically` may replace `path`, before anything is computed
+/// for it.
+/// @throws failure that names the file, if it is there and this process may not
+///         write to it; or what has the temporary file's name and is no file.
+void require_replaceable(const std::filesystem::path& path);
 
 /// The first bytes of a file, `most` or as many as it has.
 /// @throws failure that names the file and the system's reason.

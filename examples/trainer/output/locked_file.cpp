@@ -34,12 +34,32 @@ bool is_regular(int number) {
   return ::fstat(number, &found) == 0 && S_ISREG(found.st_mode);
 }
 
-[[noreturn]] void refuse(const std::filesystem::path& path, const char* found) {
-  throw failure{fmt::format("{}: expected a file or none, found {}",
-                            path.string(), found)};
+/// Nothing for a file, and for what is not there.
+const char* obstacle(std::filesystem::file_type type) {
+  using enum std::filesystem::file_type;
+  switch (type) {
+  case none:
+  case not_found:
+  case regular:
+    return nullptr;
+  case symlink:
+    return "a link";
+  case directory:
+    return "a folder";
+  default:
+    return "something else";
+  }
 }
 
 } // namespace
+
+void require_file_or_none(const std::filesystem::path& path) {
+  std::error_code ignored;
+  auto type = std::filesystem::symlink_status(path, ignored).type();
+  if (const auto* found = obstacle(type))
+    throw failure{fmt::format("{}: expected a file or none, found {}",
+                              path.string(), found)};
+}
 
 bool is_open_as(int number, const std::filesystem::path& path) {
   struct stat ours {};
@@ -64,13 +84,8 @@ void locked_file::open(const std::filesystem::path& path) {
         ::open(path.c_str(),
                O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
     code_ = number_ < 0 ? errno : 0;
-    if (std::error_code ignored;
-        code_ == ELOOP && std::filesystem::is_symlink(path, ignored))
-      refuse(path, "a link");
-    if (code_ == 0 && !is_regular(number_)) {
-      close();
-      refuse(path, "something else");
-    }
+    if (code_ != 0 || !is_regular(number_))
+      require_file_or_none(path);
     if (code_ == 0)
       code_ = lock(number_);
     if (code_ != 0 || is_open_as(number_, path))

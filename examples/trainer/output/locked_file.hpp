@@ -5,6 +5,10 @@
 
 namespace syncnorm::train {
 
+/// @throws failure that names it, if `path` is a link, a folder, a pipe or a
+///         device: what that leads to is somebody else's.
+void require_file_or_none(const std::filesystem::path& path);
+
 /// Whether `path` names the file that is open under that number.
 [[nodiscard]] bool is_open_as(int number, const std::filesystem::path& path);
 
@@ -15,8 +19,7 @@ namespace syncnorm::train {
 class locked_file {
 public:
   /// @param patience how long to wait for another one who has the lock.
-  /// @throws failure that names it, if it is a link, a pipe or a device: what
-  ///         that leads to is somebody else's.
+  /// @throws failure as `require_file_or_none`.
   locked_file(const std::filesystem::path& path,
               std::chrono::milliseconds patience);
 

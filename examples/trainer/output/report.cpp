@@ -195,7 +195,14 @@ void require_folder_of_metrics(const settings& options) {
 
 void require_report_files(const settings& options) {
   require_folder_of_metrics(options);
-  (void) chart_file(options);
+  auto metrics = metrics_path(options);
+  // A device or a pipe is written to as it is.
+  if (!metrics.empty()
+      && (std::filesystem::is_regular_file(metrics)
+          || !std::filesystem::exists(metrics)))
+    require_replaceable(metrics);
+  if (auto chart = chart_file(options))
+    require_replaceable(*chart);
 }
 
 report::report(const settings& options, std::uint64_t step,

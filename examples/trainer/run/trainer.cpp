@@ -4,6 +4,7 @@
 #include "trainer/model/archive.hpp"
 #include "trainer/output/atomic_file.hpp"
 #include "trainer/output/complaint.hpp"
+#include "trainer/output/output_file.hpp"
 #include "trainer/run/error_text.hpp"
 #include "trainer/run/model_state.hpp"
 
@@ -401,7 +402,7 @@ void trainer::write_checkpoint() {
                               "none are saved",
                               state_.step, what)};
   write_atomically(
-      checkpoint_file(options_),
+      output_file("--checkpoint", checkpoint_file(options_)),
       pack(state, to_text(state_), options_, data_.training.shape));
 }
 
