@@ -4,14 +4,16 @@
 #include "syncnorm/network.hpp"
 
 #include <caf/openssl/manager.hpp>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <openssl/x509_vfy.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <memory>
 #include <system_error>
 
@@ -26,20 +28,33 @@ namespace {
                           file.empty() ? "no file" : file, expected, found)};
 }
 
-/// Why OpenSSL's last call failed.
+/// Why OpenSSL's last call failed: the last of its errors that tells more than
+/// that something in a file was wrong.
 std::string reason() {
-  const auto* text = ERR_reason_error_string(ERR_peek_last_error());
-  ERR_clear_error();
-  return text != nullptr ? text : "something else";
+  std::string result = "something else";
+  while (auto code = ERR_get_error()) {
+    auto number = ERR_GET_REASON(code);
+    const auto* text = ERR_reason_error_string(code);
+    if (text != nullptr && number != ERR_R_PEM_LIB
+        && number != ERR_R_UNSUPPORTED)
+      result = text;
+  }
+  return result;
 }
 
-void require_readable(const std::string& file, const char* expected) {
-  std::unique_ptr<std::FILE, int (*)(std::FILE*)> opened{
-      std::fopen(file.c_str(), "r"), std::fclose};
-  // A folder can be opened, but not read.
-  if (!opened
-      || (std::fgetc(opened.get()) == EOF && std::ferror(opened.get()) != 0))
+/// CAF reads the file again for each connection, so it must be one that can be:
+/// a pipe is empty then, and would be waited for if nobody writes to it.
+void require_file(const std::string& file, const char* expected) {
+  auto number = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (number < 0)
     fail(file, expected, std::generic_category().message(errno));
+  struct stat found {};
+  auto known = ::fstat(number, &found) == 0;
+  ::close(number);
+  if (known && S_ISDIR(found.st_mode))
+    fail(file, expected, std::generic_category().message(EISDIR));
+  if (known && !S_ISREG(found.st_mode))
+    fail(file, expected, "a pipe or a device");
 }
 
 using context_ptr = std::unique_ptr<SSL_CTX, void (*)(SSL_CTX*)>;
@@ -51,13 +66,13 @@ int no_passphrase(char*, int, int, void*) {
 
 /// What CAF does for each connection, where it throws on a thread of its own.
 context_ptr check_files(const tls_options& options) {
-  constexpr auto certificate = "a certificate in PEM format";
+  constexpr auto certificate = "a usable certificate in PEM format";
   constexpr auto key = "the certificate's private key in PEM format, without a "
                        "passphrase";
   constexpr auto ca = "certificates of CAs in PEM format";
-  require_readable(options.certificate, certificate);
-  require_readable(options.key, key);
-  require_readable(options.ca, ca);
+  require_file(options.certificate, certificate);
+  require_file(options.key, key);
+  require_file(options.ca, ca);
   ERR_clear_error();
   context_ptr context{SSL_CTX_new(TLS_method()), SSL_CTX_free};
   if (!context)

@@ -43,10 +43,10 @@ struct tls_options {
 /// holds a certificate of the CA may take part. Call it after `use_network`.
 /// The files must stay as they are while the system lives: CAF reads them for
 /// each connection.
-/// @throws error `invalid_argument` for a file that cannot be read, is none of
-///         its kind, a key that is not the certificate's, or a certificate of
-///         this node's own that has expired or that no CA of `options.ca` has
-///         signed.
+/// @throws error `invalid_argument` for a file that cannot be read, a pipe or a
+///         device, a file that is none of its kind, a key that is not the
+///         certificate's, or a certificate of this node's own that has expired
+///         or that no CA of `options.ca` has signed.
 void use_tls(caf::actor_system_config& config, const tls_options& options);
 
 /// Returns whether only this machine reaches that address: 127.x.x.x, ::1 or

@@ -482,6 +482,6 @@ TEST_CASE_FIXTURE(two_members,
   CHECK(process->finish() == 1);
   CHECK(process->output()
         == "use_tls: " + files.file("nobody.pem")
-               + ": expected a certificate in PEM format, found No such file "
-                 "or directory\n");
+               + ": expected a usable certificate in PEM format, found No such "
+                 "file or directory\n");
 }

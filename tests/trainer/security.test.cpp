@@ -6,8 +6,10 @@
 
 #include <doctest/doctest.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <initializer_list>
 #include <string>
 #include <vector>
@@ -146,6 +148,10 @@ TEST_CASE_FIXTURE(secure_run,
 TEST_CASE_FIXTURE(secure_run, "files of TLS that are missing, unreadable, none "
                               "of their kind, do not match or are not to be "
                               "trusted are one line") {
+  REQUIRE(::mkfifo(files.file("pipe").c_str(), 0600) == 0);
+  auto encrypt = "openssl pkey -aes256 -passout pass:x -in "
+                 + files.file("node.key") + " -out " + files.file("secret.key");
+  REQUIRE(std::system(encrypt.c_str()) == 0);
   auto refused = [&](const arguments& tls, const std::string& text) {
     for (const auto* how : {"--serve=127.0.0.1:0", "--join=127.0.0.1:1"}) {
       auto more = std::string{how}.starts_with("--serve")
@@ -162,20 +168,33 @@ TEST_CASE_FIXTURE(secure_run, "files of TLS that are missing, unreadable, none "
     tls[which] = option + files.file(name);
     return tls;
   };
-  refused(with(0, "--tls-certificate=", "none.pem"),
-          "none.pem: expected a certificate in PEM format, found No such file");
-  refused(with(0, "--tls-certificate=", "node.key"),
-          "node.key: expected a certificate in PEM format, found ");
+  refused(
+      with(0, "--tls-certificate=", "none.pem"),
+      "none.pem: expected a usable certificate in PEM format, found No such "
+      "file");
+  refused(
+      with(0, "--tls-certificate=", "node.key"),
+      "node.key: expected a usable certificate in PEM format, found no start "
+      "line");
   refused(with(0, "--tls-certificate=", ""), "found Is a directory");
   refused(with(1, "--tls-key=", "none.key"), "found No such file");
   refused(with(1, "--tls-key=", "broken.key"),
-          "broken.key: expected the certificate's private key in PEM format");
+          "broken.key: expected the certificate's private key in PEM format, "
+          "without a passphrase, found something else");
+  refused(with(1, "--tls-key=", "secret.key"),
+          "without a passphrase, found bad password read");
   refused(with(1, "--tls-key=", "client.key"),
           "client.key: expected the certificate's private key in PEM format, "
           "without a passphrase, found key values mismatch");
   refused(with(2, "--tls-ca=", "none.pem"), "found No such file");
   refused(with(2, "--tls-ca=", "broken.key"),
-          "broken.key: expected certificates of CAs in PEM format");
+          "broken.key: expected certificates of CAs in PEM format, found no "
+          "certificate or crl found");
+  // Which nobody writes to.
+  const auto a_pipe = "found a pipe or a device";
+  refused(with(0, "--tls-certificate=", "pipe"), a_pipe);
+  refused(with(1, "--tls-key=", "pipe"), a_pipe);
+  refused(with(2, "--tls-ca=", "pipe"), a_pipe);
   refused(as("expired"), "expired.pem: expected a certificate that is valid "
                          "now and signed by a CA of ");
   refused(as("foreign"), "found unable to get local issuer certificate");
