@@ -22,7 +22,8 @@ endfunction()
 
 # syncnorm_library(NAME): the library syncnorm_NAME, known as syncnorm::NAME
 # here and after installation. As a shared one it shows all of its symbols, also
-# to a project that hides its own.
+# to a project that hides its own, and finds those of ours beside it wherever
+# they are installed: the path of a program counts for its own needs alone.
 function(syncnorm_library name)
   add_library(syncnorm_${name})
   add_library(syncnorm::${name} ALIAS syncnorm_${name})
@@ -36,6 +37,9 @@ function(syncnorm_library name)
                VERSION ${PROJECT_VERSION}
                # As the package's version: before 1.0 a minor one breaks.
                SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+  if(NOT DEFINED CMAKE_INSTALL_RPATH)
+    set_target_properties(syncnorm_${name} PROPERTIES INSTALL_RPATH "$ORIGIN")
+  endif()
   syncnorm_options(syncnorm_${name})
 endfunction()
 
