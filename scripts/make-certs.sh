@@ -7,7 +7,8 @@
 #   DIR/ca.key                    its key: with it new members are made. Keep it
 #   DIR/server.pem, server.key    for the process that serves
 #   DIR/client.pem, client.key    for those that join
-#   DIR/node.pem, node.key        for either: what a launcher starts
+#   DIR/node.pem, node.key        for either: what a launcher starts, and whoever
+#                                 stands between others in a tree
 #
 #   --days=N  how long they are good for (30)
 #   --bad     for tests: expired.pem of the same CA, foreign.pem of another one

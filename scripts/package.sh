@@ -2,11 +2,18 @@
 # Builds the Debian packages of every component that this machine has what it
 # takes for, and names them: build/package/*.deb.
 #
-#   scripts/package.sh [CMAKE-OPTION...]
+#   scripts/package.sh [--help | CMAKE-OPTION...]
 #
 #   scripts/package.sh -DSYNCNORM_ENABLE_TORCH=OFF -DBUILD_SHARED_LIBS=ON
 set -euo pipefail
 . "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/lib.sh"
+
+case ${1:-} in
+--help | -h)
+  print_head
+  exit 0
+  ;;
+esac
 
 say "building the packages"
 cd "$root"

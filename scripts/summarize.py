@@ -35,6 +35,8 @@ def print_markdown(rows):
 
 
 def main():
+    if len(sys.argv) < 3:
+        sys.exit(__doc__.strip())
     out, *inputs = sys.argv[1:]
     rows = []
     for path in inputs:

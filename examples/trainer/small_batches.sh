@@ -30,6 +30,15 @@ if [ "$model" = mlp ]; then
   exit 2
 fi
 
+for number in "$seeds" "$epochs"; do
+  case $number in
+  '' | *[!0-9]* | 0*)
+    echo "$0: SEEDS, EPOCHS: expected a number from 1, found \"$number\"" >&2
+    exit 2
+    ;;
+  esac
+done
+
 for program in syncnorm-train syncnorm-small-batches-chart; do
   if [ ! -x "$programs/$program" ]; then
     echo "$programs/$program: expected a program, found none" >&2

@@ -11,11 +11,13 @@
 // Or in three: the second process holds replica 1 only, and publishes its relay
 // by a name, by which the third one, with replica 2, finds it:
 //
-//   syncnorm-two-nodes relay 34567      prints: port 45678, then the rounds
+//   syncnorm-two-nodes relay 34567      prints: port 45678; waits; the rounds
 //   syncnorm-two-nodes below 45678
 //
-// With a folder of certificates behind that (scripts/make-certs.sh) both speak
-// TLS, as members of it: server and client, or whatever else is named.
+// With a folder of certificates behind that (scripts/make-certs.sh) all speak
+// TLS, as the member of it that is named behind the folder: server for the
+// first and client for the others, unless said otherwise. Who stands between
+// two is server and client, as node is.
 
 #include "syncnorm/compat.hpp"
 #include "syncnorm/master_directory.hpp"
@@ -131,12 +133,26 @@ bool run_both(caf::actor_system& system, const master_actor& relay) {
   return mine && good;
 }
 
+/// Waits until a slave has registered with the relay: with its own message the
+/// deadline of the others' begins, and somebody has yet to start them.
+void await_slave(caf::actor_system& system, const master_actor& relay) {
+  caf::scoped_actor self{system};
+  for (std::uint64_t slaves = 0; slaves == 0;) {
+    compat::request(self, relay, nr_slaves_atom_v)
+        .receive([&](std::uint64_t n) { slaves = n; },
+                 [](const caf::error& x) { print(describe(x)); });
+    self->receive(caf::after(20ms) >> [] {});
+  }
+}
+
 bool run_in_the_middle(caf::actor_system& system, const master_actor& relay) {
   // begin: directory
   auto directory = spawn_master_directory(system, {{"sum", relay}});
   auto port = publish_master(system, directory);
   // end: directory
   print(port ? "port " + std::to_string(*port) : describe(port.error()));
+  if (port)
+    await_slave(system, relay);
   auto good = port && run_slave(system, relay, 1);
   caf::anon_send_exit(directory, caf::exit_reason::user_shutdown);
   return good;
