@@ -106,10 +106,25 @@ certificates_are_made_here() {
   [[ -e certs/ca.pem ]]
 }
 
+formatting_is_checked_in_clones_of_git() {
+  clone clone
+  sed -i '/^check_format$/,$d' clone/scripts/test.sh
+  echo check_format >>clone/scripts/test.sh
+  clone/scripts/test.sh | grep 'the formatting is not checked'
+}
+
+numbers_of_small_batches_are_checked() {
+  local script=$root/examples/trainer/small_batches.sh
+  refused 'found "x"' "$script" . out resnet x
+  refused 'found "0"' "$script" . out resnet 5 0
+  [[ ! -e out ]]
+}
+
 further_arguments_are_refused() {
   clone clone
   refused "unknown argument '--nonsense'" clone/scripts/test.sh --quick --nonsense
   refused "unknown argument 'x'" "$root/scripts/setup.sh" --list x
+  refused "summarize.py --markdown IN.json" "$root/scripts/summarize.py"
 }
 
 jobs_are_of_this_machine() (
@@ -168,6 +183,8 @@ package_forgets_earlier_options() {
   stand_in cmake
   stand_in cpack
   mkdir -p clone/build/package
+  clone/scripts/package.sh --help
+  [[ ! -e cmake.log && ! -e cpack.log ]]
   clone/scripts/package.sh -DBUILD_SHARED_LIBS=ON
   same "$(grep -c -- '--fresh.*-DBUILD_SHARED_LIBS=ON$' cmake.log)" 1
 }
