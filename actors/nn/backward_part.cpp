@@ -39,6 +39,30 @@ void let_wait(const c10::Stream& later, const c10::Stream& earlier) {
   event.block(later);
 }
 
+/// Refuses what another one has replaced since the forward pass, by `set_data`
+/// as `to` does: the kernels read memory by the dtype of the statistics.
+/// @param channels where in its shape they are.
+/// @param is_same_type whether its dtype is one that they go with.
+void require_as_saved(const at::Tensor& x, const char* name,
+                      const at::Tensor& statistics, std::int64_t channels,
+                      bool is_same_type) {
+  auto refuse = [&](errc code, const auto& expected, const auto& got) {
+    throw error{code,
+                fmt::format("SynchronizedBatchNorm: backward: {}: expected "
+                            "{}, as in the forward pass, got {}",
+                            name, expected, got)};
+  };
+  if (x.device() != statistics.device())
+    refuse(errc::device_mismatch, statistics.device().str(), x.device().str());
+  if (!is_same_type)
+    refuse(errc::dtype_mismatch, c10::toString(statistics.scalar_type()),
+           c10::toString(x.scalar_type()));
+  if (x.dim() <= channels || x.size(channels) != statistics.numel())
+    refuse(errc::shape_mismatch, fmt::format("{} channels", statistics.numel()),
+           fmt::format("a shape of {} dimensions and {} elements", x.dim(),
+                       x.numel()));
+}
+
 } // namespace
 
 backward_part unpack(const saved_part& saved, const at::Tensor& dy) {
@@ -55,6 +79,14 @@ backward_part unpack(const saved_part& saved, const at::Tensor& dy) {
                 "inside"};
   result.dy = dy.defined() ? dy : at::zeros_like(result.x);
   result.statistics = saved.statistics;
+  const auto& mean = saved.statistics.mean;
+  auto type = result.x.scalar_type();
+  auto is_wide = mean.scalar_type() == at::kDouble;
+  require_as_saved(result.x, "input", mean, 1,
+                   (type == at::kDouble) == is_wide);
+  if (result.weight.defined())
+    require_as_saved(result.weight, "weight", mean, 0,
+                     result.weight.scalar_type() == mean.scalar_type());
   return result;
 }
 
@@ -163,8 +195,11 @@ void finish(backward_part& part, const at::Tensor& totals, bool split) {
   if (part.x.numel() == 0)
     return;
   auto parameters = parameters_of(part);
-  if (part.weight.defined())
-    parameters.weight = part.weight.data_ptr();
+  at::Tensor weight;
+  if (part.weight.defined()) {
+    weight = part.weight.contiguous();
+    parameters.weight = weight.data_ptr();
+  }
   const auto* first = static_cast<const char*>(totals.data_ptr());
   // In evaluation the sums are zero, whatever the count.
   total_sums total{first, first + totals.stride(0) * totals.element_size(),

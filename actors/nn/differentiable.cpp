@@ -28,7 +28,8 @@ class add_over_copies_node final : public torch::autograd::Node {
 public:
   add_over_copies_node(const backward_part& of, participant_ptr seat)
       : seat_{std::move(seat)} {
-    of_.x = of.x.detach();
+    // Its shape, dtype and device alone: the graph may outlive what it saved.
+    of_.x = at::empty({}, of.x.options()).expand(of.x.sizes());
     of_.statistics.call = of.statistics.call;
   }
 

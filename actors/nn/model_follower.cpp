@@ -61,17 +61,24 @@ private:
   at::Device device_;
 };
 
+/// Who remembers what is in `copy`, as a graph does, learns of what is written
+/// to `original`.
+void share_version(at::Tensor& copy, const at::Tensor& original) {
+  // Which has none.
+  if (copy.is_inference())
+    return;
+  torch::autograd::impl::set_version_counter(
+      copy, torch::autograd::impl::version_counter(original));
+}
+
 /// Makes `copy` the same tensor as `original` where the device is the same.
-/// They share their version as well: who remembers what is in `copy` learns of
-/// what is written to `original`.
 void alias(at::Tensor& copy, const at::Tensor& original, at::Device device) {
   if (original.device() != device)
     copy.set_data(original.detach().to(device));
   else if (copy.scalar_type() != original.scalar_type()
            || copy.device() != device || !copy.is_set_to(original)) {
     copy.set_data(original.detach());
-    torch::autograd::impl::set_version_counter(
-        copy, torch::autograd::impl::version_counter(original));
+    share_version(copy, original);
   }
 }
 
@@ -90,7 +97,7 @@ void connect(const at::Tensor& original, std::vector<at::Tensor>& copies) {
   // Graphs of former passes may have saved a copy that has an edge, which they
   // need to use it.
   for (auto& copy : copies)
-    if (!copy.grad_fn())
+    if (!copy.grad_fn() && copy.requires_grad() != original.requires_grad())
       copy.set_requires_grad(original.requires_grad());
 }
 
@@ -151,8 +158,10 @@ private:
     require_own(original, copies, path, original.requires_grad());
     if (copies[0].is_same(original))
       return;
-    for (std::size_t r = 0; r < copies.size(); ++r)
+    for (std::size_t r = 0; r < copies.size(); ++r) {
       alias(copies[r], original, devices_[r]);
+      share_version(copies[r], original);
+    }
     connect(original, copies);
   }
 

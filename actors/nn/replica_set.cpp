@@ -3,11 +3,15 @@
 #include "actors/nn/model_copy.hpp"
 #include "actors/nn/model_follower.hpp"
 #include "syncnorm/error.hpp"
+#include "syncnorm/nn/synchronized_batch_norm.hpp"
 
 #include <algorithm>
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
 #include <fmt/format.h>
+#include <torch/nn/functional/instancenorm.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/instancenorm.h>
 
 #include <optional>
 #include <utility>
@@ -29,6 +33,72 @@ bool is_frozen_since(const Module& model, const Module& copy) {
         same != nullptr && !entry.value().requires_grad() && same->grad_fn())
       return true;
   return false;
+}
+
+/// Keeps the memory of parameters and buffers, so that no others can lie there.
+std::vector<torch::Tensor> memory_of(const Module& model) {
+  std::vector<torch::Tensor> result;
+  for (const auto& x : model.parameters())
+    result.push_back(x.detach());
+  for (const auto& x : model.buffers())
+    result.push_back(x.detach());
+  return result;
+}
+
+bool is_same_memory(const torch::Tensor& a, const torch::Tensor& b) {
+  return a.device() == b.device() && a.scalar_type() == b.scalar_type()
+         && a.is_set_to(b);
+}
+
+/// Whether a module's backward pass does not read its buffers where they have
+/// changed: norms read running statistics in evaluation alone.
+bool is_norm(const Module& m) {
+  using namespace torch::nn;
+  return m.as<SynchronizedBatchNormBase>() != nullptr || m.as<BatchNorm1d>()
+         || m.as<BatchNorm2d>() || m.as<BatchNorm3d>() || m.as<InstanceNorm1d>()
+         || m.as<InstanceNorm2d>() || m.as<InstanceNorm3d>();
+}
+
+/// Calls `f` with each buffer of the model, but those of norms, and the copy's.
+template <class F>
+void for_each_buffer(const Module& model, const Module& copy, const F& f) {
+  auto same = copy.named_buffers(false);
+  if (!is_norm(model))
+    for (const auto& entry : model.named_buffers(false))
+      if (const auto* x = same.find(entry.key()); x != nullptr)
+        f(entry.value(), *x);
+  auto children = copy.named_children();
+  for (const auto& child : model.named_children())
+    for_each_buffer(*child.value(), *children[child.key()], f);
+}
+
+std::vector<std::size_t>
+references_to(const Module& model,
+              const std::vector<std::shared_ptr<Module>>& copies) {
+  std::vector<std::size_t> result;
+  for (const auto& copy : copies)
+    for_each_buffer(model, *copy, [&](const auto&, const torch::Tensor& x) {
+      result.push_back(x.use_count());
+    });
+  return result;
+}
+
+/// Whether somebody beside the copies, as a graph, has a buffer of theirs that
+/// the next pass would overwrite.
+bool would_overwrite(const Module& model,
+                     const std::vector<std::shared_ptr<Module>>& copies,
+                     const std::vector<std::size_t>& references) {
+  auto result = false;
+  std::size_t i = 0;
+  for (const auto& copy : copies)
+    for_each_buffer(model, *copy,
+                    [&](const torch::Tensor& original, const torch::Tensor& x) {
+                      if (x.use_count() > references[i++]
+                          && !is_same_memory(x, original)
+                          && !x.equal(original.to(x.options())))
+                        result = true;
+                    });
+  return result;
 }
 
 std::vector<Module*>
@@ -74,6 +144,8 @@ replica_set::replica_set(std::shared_ptr<Module> model,
     refuse("replica_set: devices: expected 1 or more, got none");
   copies_ = make_copies();
   list(model_, seen_);
+  memory_ = memory_of(*model_);
+  references_ = references_to(*model_, copies_);
 }
 
 void replica_set::list(const std::shared_ptr<Module>& m,
@@ -101,19 +173,33 @@ replica_set::modules replica_set::make_copies() const {
   return result;
 }
 
-bool replica_set::refresh() {
-  trainable_copies scope{*model_};
+/// Whether these copies cannot follow the model, or not without a change to the
+/// graphs of former passes.
+bool replica_set::is_stale() const {
   std::vector<registered> now;
   list(model_, now);
-  if (now == seen_ && !is_frozen_since(*model_, *copies_[0])) {
+  return now != seen_ || is_frozen_since(*model_, *copies_[0])
+         || !std::ranges::equal(memory_of(*model_), memory_, is_same_memory)
+         || would_overwrite(*model_, copies_, references_);
+}
+
+bool replica_set::refresh() {
+  trainable_copies scope{*model_};
+  if (!is_stale()) {
     detail::follow_model(*model_, pointers_to(copies_), devices_);
     return false;
   }
+  std::vector<registered> now;
+  list(model_, now);
+  auto memory = memory_of(*model_);
   auto anew = make_copies();
   detail::follow_model(*model_, pointers_to(anew), devices_);
+  auto references = references_to(*model_, anew);
   // Nothing throws from here on.
   copies_ = std::move(anew);
   seen_ = std::move(now);
+  memory_ = std::move(memory);
+  references_ = std::move(references);
   return true;
 }
 

@@ -405,6 +405,42 @@ TEST_CASE(
                   text);
 }
 
+TEST_CASE("weights that were written to since the forward pass are noticed in "
+          "its backward pass, wherever the copies and the model are") {
+  actors env;
+  SynchronizedBatchNorm2d layer{5};
+  for (const auto& where :
+       {std::vector<torch::Device>{cpu, on_devices(1)[0]}, on_devices(2)}) {
+    DataParallelWithCallback parallel{
+        env.system, layer, DataParallelWithCallbackOptions{}.devices(where)};
+    auto y = parallel->forward(random_batch(4, torch::kFloat).requires_grad_());
+    {
+      torch::NoGradGuard no_grad;
+      layer->weight.mul_(3);
+    }
+    parallel->forward(random_batch(4, torch::kFloat));
+    CHECK_THROWS_WITH_AS(y.backward(torch::randn_like(y)),
+                         doctest::Contains("modified by an inplace operation"),
+                         c10::Error);
+  }
+}
+
+TEST_CASE("a layer that was made under InferenceMode trains its statistics on "
+          "a device as on a CPU") {
+  c10::InferenceMode inference;
+  SynchronizedBatchNorm2d layer{5};
+  SynchronizedBatchNorm2d on_cpu{5};
+  auto gpu = on_devices(1)[0];
+  layer->to(gpu);
+  for (int pass = 1; pass <= 2; ++pass) {
+    auto x = random_batch(4, torch::kFloat);
+    layer->forward(x.to(gpu));
+    on_cpu->forward(x);
+    CHECK(layer->num_batches_tracked.to(cpu).item<std::int64_t>() == pass);
+    CHECK(distance(on_cpu->running_mean, layer->running_mean.to(cpu)) <= 1e-5);
+  }
+}
+
 TEST_CASE("a device that is not there is refused in words, and layers work "
           "again after an error on devices") {
   actors env;

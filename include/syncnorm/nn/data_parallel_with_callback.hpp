@@ -54,11 +54,12 @@ struct DataParallelWithCallbackOptions {
 /// Between passes the model may change: parameters, buffers, training flags,
 /// sub-modules, momentum and epsilon of synchronized layers. Other options and
 /// plain members are copied once; see `replica_set`. A pass after parameters
-/// were frozen, or parameters, buffers or sub-modules registered, makes the
-/// copies anew, which takes longer, and so does one with another number of
-/// inputs. Making copies, as the first pass does, takes numbers from libtorch's
-/// global random generator. Where that matters, set its seed or put its state
-/// back afterwards.
+/// were frozen, parameters, buffers or sub-modules registered, or the memory of
+/// one replaced (`set_data`, which `to` and `load` call), makes the copies
+/// anew, which takes longer, and so does one with another number of inputs.
+/// Making copies, as the first pass does, takes numbers from libtorch's global
+/// random generator. Where that matters, set its seed or put its state back
+/// afterwards.
 ///
 /// A forward pass cannot call backward or `autograd::grad` through a
 /// synchronized layer: the graph is that of all copies, and is complete when

@@ -41,10 +41,13 @@ public:
 
   /// Makes the copies follow the model in the next forward pass: parameters,
   /// buffers, training flags, the options named above, and the edges on which
-  /// gradients come back. Graphs of former passes stay as they are.
+  /// gradients come back. Graphs of former passes stay as they are, but notice,
+  /// as those of the model itself would, what was written to its parameters.
   /// @returns whether the copies were made anew, as they are where the model
   ///          has other sub-modules than it had, or more or fewer parameters or
-  ///          buffers, or a parameter was frozen.
+  ///          buffers, or one of them has other memory (`set_data`, which `to`
+  ///          and `load` call), a parameter was frozen, or a graph of a former
+  ///          pass has saved a buffer of a copy that would change.
   /// @throws error as the constructor; then the copies are those of before.
   ///         `invalid_argument` also for a parameter or buffer that a copy
   ///         shares with the model and cannot use so: it wants a gradient, is
@@ -81,12 +84,16 @@ private:
   static void list(const std::shared_ptr<torch::nn::Module>& m,
                    std::vector<registered>& out);
   [[nodiscard]] modules make_copies() const;
+  [[nodiscard]] bool is_stale() const;
 
   std::shared_ptr<torch::nn::Module> model_;
   std::vector<torch::Device> devices_;
   modules copies_;
-  /// What the model had when the copies were made.
+  /// What the model had when the copies were made, and where.
   std::vector<registered> seen_;
+  std::vector<torch::Tensor> memory_;
+  /// References to each buffer of the copies that no graph has saved.
+  std::vector<std::size_t> references_;
 };
 
 } // namespace syncnorm::nn
