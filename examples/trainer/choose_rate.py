@@ -9,6 +9,7 @@ tested by a model that was trained on the other four.
 prints a line for each pair of values, the best one last.
 """
 
+import gzip
 import itertools
 import os
 import re
@@ -25,7 +26,9 @@ FOLDS = 5
 
 
 def read_idx(path):
-    with open(path, "rb") as file:
+    # As the trainer does, of a file that is there twice, the plain one.
+    packed = not os.path.exists(path) and os.path.exists(path + ".gz")
+    with gzip.open(path + ".gz") if packed else open(path, "rb") as file:
         content = file.read()
     sizes = struct.unpack_from(f">{content[3]}I", content, 4)
     start = 4 + 4 * len(sizes)

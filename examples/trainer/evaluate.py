@@ -64,7 +64,8 @@ def main(checkpoint, folder):
     training = read_idx(f"{folder}/train-images-idx3-ubyte")
     images = read_idx(f"{folder}/t10k-images-idx3-ubyte")
     labels = torch.tensor(read_idx(f"{folder}/t10k-labels-idx1-ubyte")).long()
-    images = (images - training.mean()) / training.std()
+    # Images of one grey value have no deviation.
+    images = (images - training.mean()) / (training.std() or 1.0)
 
     model = load_model(checkpoint)
     with torch.no_grad():
