@@ -5,6 +5,7 @@
 
 #include "syncnorm/batch_norm_master.hpp"
 #include "syncnorm/config.hpp"
+#include "syncnorm/detail/caf/logger_guard.hpp"
 #include "syncnorm/error.hpp"
 
 #include <fmt/format.h>
@@ -105,7 +106,11 @@ void batch_norm_stage::on_data_parallel_replicate(callback_context& context,
                                           context.copies());
     context.publish(role.relays);
   }
-  slave_ = system_->spawn<detail::batch_norm_slave>(replica_, std::move(role));
+  {
+    detail::logger_guard guard;
+    slave_ =
+        system_->spawn<detail::batch_norm_slave>(replica_, std::move(role));
+  }
   ended_ = std::move(ended);
   auto answer = registered->get();
   if (answer)

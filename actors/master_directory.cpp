@@ -2,6 +2,7 @@
 
 #include "time_budget.hpp"
 
+#include "syncnorm/detail/caf/logger_guard.hpp"
 #include "syncnorm/error.hpp"
 
 #include <fmt/format.h>
@@ -91,6 +92,7 @@ master_directory spawn_master_directory(caf::actor_system& system,
     require(all.emplace(name, std::move(x)).second, name,
             "the name comes twice");
   }
+  detail::logger_guard guard;
   return system.spawn<directory>(std::move(all));
 }
 
@@ -105,6 +107,7 @@ find_named(caf::actor_system& system, const std::set<std::string>& interface,
   if (!directory)
     return directory.error();
   caf::expected<caf::strong_actor_ptr> result{caf::sec::runtime_error};
+  logger_guard guard;
   caf::scoped_actor self{system};
   request_within(self, patience.left(), *directory, name)
       .receive(

@@ -7,6 +7,7 @@
 
 #include "syncnorm/config.hpp"
 #include "syncnorm/detail/answer_if_lost.hpp"
+#include "syncnorm/detail/caf/logger_guard.hpp"
 #include "syncnorm/detail/is_distant.hpp"
 #include "syncnorm/detail/stand_in.hpp"
 #include "syncnorm/error.hpp"
@@ -160,6 +161,7 @@ look_up(caf::actor_system& system, std::size_t limit,
         const std::set<std::string>& interface, const std::string& host,
         std::uint16_t port, caf::timespan patience) {
   caf::expected<caf::strong_actor_ptr> result{caf::sec::runtime_error};
+  detail::logger_guard guard;
   caf::scoped_actor self{system};
   detail::request_within(self, patience,
                          doorman{system, limit, patience}.actor(),
@@ -187,6 +189,7 @@ look_up(caf::actor_system& system, std::size_t limit,
 caf::error ask_for_info(caf::actor_system& system, const caf::actor& actor,
                         caf::timespan patience) {
   caf::error result;
+  detail::logger_guard guard;
   caf::scoped_actor self{system};
   detail::answer_if_lost(self, actor, detail::no_replica);
   detail::request_within(self, patience, actor, caf::sys_atom_v,
@@ -251,6 +254,7 @@ reach(caf::actor_system& system, std::size_t limit,
                       fmt::format("remote_master: port {} of {}: {}", port,
                                   host, text_of(problem)));
   std::chrono::milliseconds time{system.node() < (*found)->node() ? 1 : 50};
+  detail::logger_guard guard;
   caf::scoped_actor self{system};
   self->receive(caf::after(time) >> [] {});
   return problem;
@@ -328,6 +332,7 @@ caf::expected<std::uint16_t> publish_actor(caf::actor_system& system,
   // Local, but a name may have to be looked up.
   constexpr auto patience = std::chrono::minutes{1};
   caf::expected<std::uint16_t> result{caf::sec::runtime_error};
+  detail::logger_guard guard;
   caf::scoped_actor self{system};
   auto opened = std::make_shared<door>(system, options.on_refusal);
   request_within(self, patience,

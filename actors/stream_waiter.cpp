@@ -1,13 +1,13 @@
 #include "stream_waiter.hpp"
 
 #include "syncnorm/caf_error.hpp"
+#include "syncnorm/detail/caf/logger_guard.hpp"
 
 #include <fmt/format.h>
 
 #include <chrono>
 #include <exception>
 #include <limits>
-#include <thread>
 #include <utility>
 
 namespace syncnorm::detail {
@@ -51,6 +51,7 @@ public:
 } // namespace
 
 stream_waiter_actor spawn_stream_waiter(caf::actor_system& system) {
+  detail::logger_guard guard;
   return system.spawn<stream_waiter, caf::detached>();
 }
 
@@ -59,21 +60,9 @@ void end_stream_waiter(const stream_waiter_actor& waiter) {
     detail::anon_send(waiter, await_stream_atom_v, end_id, stream_work{});
 }
 
-namespace {
-
-/// Calls `f` on a thread that ends with it. CAF leaves a reference to the
-/// system's logger in a thread that it finds, and the end of the system waits
-/// for that: for ever, where the thread is one of libtorch's.
-template <class F>
-void on_short_thread(F f) {
-  std::thread{std::move(f)}.join();
-}
-
-} // namespace
-
-stream_watch::stream_watch(caf::actor_system& system) : system_{&system} {
-  on_short_thread([&] { waiter_ = spawn_stream_waiter(system); });
-}
+stream_watch::stream_watch(caf::actor_system& system)
+    : system_{&system},
+      waiter_{spawn_stream_waiter(system)} {}
 
 stream_watch::~stream_watch() {
   end_stream_waiter(waiter_);
@@ -81,13 +70,13 @@ stream_watch::~stream_watch() {
 
 void stream_watch::wait(stream_work work, caf::timespan timeout) {
   caf::error failure;
-  on_short_thread([&] {
-    caf::scoped_actor self{*system_};
-    detail::request_within(self, timeout, waiter_, await_stream_atom_v,
-                           std::uint64_t{0}, std::move(work))
-        .receive([](std::uint64_t) {},
-                 [&](caf::error& reason) { failure = std::move(reason); });
-  });
+  // The thread may be one of libtorch's.
+  detail::logger_guard guard;
+  caf::scoped_actor self{*system_};
+  detail::request_within(self, timeout, waiter_, await_stream_atom_v,
+                         std::uint64_t{0}, std::move(work))
+      .receive([](std::uint64_t) {},
+               [&](caf::error& reason) { failure = std::move(reason); });
   if (failure == caf::none)
     return;
   failure = explain_stream_error(failure, timeout);

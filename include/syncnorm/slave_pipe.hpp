@@ -255,14 +255,13 @@ template <class In, class Out>
     caf::actor_system& system,
     const std::type_identity_t<sync_master_actor<In, Out>>& master,
     std::int64_t identifier) {
-  using agent_type = detail::pipe_agent<In, Out>;
   if (!master)
     return make_error(errc::invalid_argument,
                       "register_slave_thread: replica "
                           + std::to_string(identifier)
                           + ": expected a master, got a null handle");
   auto link = std::make_shared<detail::thread_link<Out>>();
-  auto agent = system.spawn<agent_type>(master, link);
+  auto agent = detail::spawn_pipe_agent<In, Out>(system, master, link);
   detail::agent_guard guard{agent};
   auto answer = std::make_shared<future_result<slave_ticket>>();
   detail::anon_send(agent, register_slave_atom_v, identifier,

@@ -2,6 +2,7 @@
 
 #include "syncnorm/actors.hpp"
 #include "syncnorm/config.hpp"
+#include "syncnorm/detail/caf/logger_guard.hpp"
 #include "syncnorm/detail/is_distant.hpp"
 #include "syncnorm/detail/request_master.hpp"
 #include "syncnorm/detail/sync_master_impl.hpp"
@@ -34,6 +35,7 @@ spawn_sync_master(caf::actor_system& system, sync_options options,
     throw error{errc::invalid_argument, "spawn_sync_master of layer "
                                             + options.layer
                                             + ": the callback is empty"};
+  detail::logger_guard guard;
   return system.spawn<impl>(std::move(options), std::move(callback));
 }
 
@@ -53,6 +55,7 @@ spawn_sync_master(caf::actor_system& system, sync_options options,
                                             + options.layer
                                             + ": a function is empty"};
   detail::check_participants(options, reduction.participants);
+  detail::logger_guard guard;
   return system.spawn<impl>(std::move(options), std::move(reduction));
 }
 
@@ -134,7 +137,7 @@ public:
         deadline_{resolve(options, system.config()).deadline.value()},
         handle_{spawn_sync_master<In, Out>(system, std::move(options),
                                            std::move(callback))},
-        agent_{system.spawn<detail::pipe_agent<In, Out>>(handle_, link_)} {}
+        agent_{detail::spawn_pipe_agent<In, Out>(system, handle_, link_)} {}
 
   sync_master(const sync_master&) = delete;
   sync_master& operator=(const sync_master&) = delete;
@@ -224,6 +227,7 @@ public:
   /// deadline: as long as a callback runs.
   [[nodiscard]] std::uint64_t nr_slaves() const {
     std::uint64_t result = 0;
+    detail::logger_guard guard;
     caf::scoped_actor self{*system_};
     detail::request(self, handle_, nr_slaves_atom_v)
         .receive([&](std::uint64_t n) { result = n; },
@@ -236,7 +240,7 @@ private:
   void leave() {
     give_up("it waited past its own deadline");
     link_ = std::make_shared<detail::thread_link<Out>>();
-    agent_.replace(system_->spawn<detail::pipe_agent<In, Out>>(handle_, link_));
+    agent_.replace(detail::spawn_pipe_agent<In, Out>(*system_, handle_, link_));
   }
 
   caf::actor_system* system_;

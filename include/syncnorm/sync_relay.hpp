@@ -2,6 +2,7 @@
 
 #include "syncnorm/actors.hpp"
 #include "syncnorm/config.hpp"
+#include "syncnorm/detail/caf/logger_guard.hpp"
 #include "syncnorm/detail/sync_relay_impl.hpp"
 #include "syncnorm/sync_callback.hpp"
 #include "syncnorm/sync_options.hpp"
@@ -154,6 +155,7 @@ spawn_sync_relay(caf::actor_system& system,
   // The parent's ticket decides on the rest.
   auto options =
       resolve(sync_options{.layer = std::move(layer)}, system.config());
+  detail::logger_guard guard;
   return system.spawn<impl>(parent, std::move(options), range.first,
                             range.count, std::move(merge));
 }

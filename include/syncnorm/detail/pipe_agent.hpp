@@ -1,6 +1,7 @@
 #pragma once
 
 #include "syncnorm/actors.hpp"
+#include "syncnorm/detail/caf/logger_guard.hpp"
 #include "syncnorm/detail/request_master.hpp"
 #include "syncnorm/detail/thread_link.hpp"
 
@@ -107,5 +108,13 @@ private:
   master_type master_;
   link_ptr link_;
 };
+
+template <class In, class Out>
+caf::actor spawn_pipe_agent(caf::actor_system& system,
+                            sync_master_actor<In, Out> master,
+                            std::shared_ptr<thread_link<Out>> link) {
+  logger_guard guard;
+  return system.spawn<pipe_agent<In, Out>>(std::move(master), std::move(link));
+}
 
 } // namespace syncnorm::detail

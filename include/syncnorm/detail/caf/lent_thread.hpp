@@ -1,5 +1,6 @@
 #pragma once
 
+#include "syncnorm/detail/caf/logger_guard.hpp"
 #include "syncnorm/detail/caf/send.hpp"
 #include "syncnorm/detail/caf/worker.hpp"
 
@@ -87,6 +88,7 @@ private:
 /// microseconds. CAF sees to it that an actor never runs in two places.
 template <class Handle, class... Ts>
 void send_and_lend(caf::actor_system& system, const Handle& to, Ts&&... xs) {
+  logger_guard guard;
   lent_thread here{system};
   auto* receiver = caf::actor_cast<caf::abstract_actor*>(to);
   receiver->enqueue(

@@ -1,0 +1,39 @@
+#pragma once
+
+#include "syncnorm/detail/caf/line.hpp"
+
+#if SYNCNORM_CAF_LEGACY
+#include <caf/logger.hpp>
+#endif
+
+namespace syncnorm::detail {
+
+/// Of whoever makes or runs actors on a thread that may outlive the actor
+/// system, such as one of a pool. CAF 0.17 leaves a reference to the system's
+/// logger in such a thread, and the end of the system waits for that: for ever,
+/// if the thread lives on. One that comes while this object lives goes with it.
+class logger_guard {
+public:
+#if SYNCNORM_CAF_LEGACY
+  logger_guard() noexcept : before_{caf::logger::current_logger()} {}
+
+  ~logger_guard() {
+    if (caf::logger::current_logger() != before_)
+      caf::logger::set_current_actor_system(nullptr);
+  }
+#else
+  logger_guard() noexcept {}
+
+  ~logger_guard() {}
+#endif
+
+  logger_guard(const logger_guard&) = delete;
+  logger_guard& operator=(const logger_guard&) = delete;
+
+#if SYNCNORM_CAF_LEGACY
+private:
+  const caf::logger* before_;
+#endif
+};
+
+} // namespace syncnorm::detail
