@@ -32,7 +32,8 @@ public:
 
 #if SYNCNORM_CAF_LEGACY
 private:
-  const caf::logger* before_;
+  /// Only compared: the thread keeps it, and nobody else may.
+  const void* before_;
 #endif
 };
 
