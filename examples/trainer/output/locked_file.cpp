@@ -84,10 +84,16 @@ void locked_file::open(const std::filesystem::path& path) {
         ::open(path.c_str(),
                O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
     code_ = number_ < 0 ? errno : 0;
-    if (code_ != 0 || !is_regular(number_))
+    if (code_ != 0 || !is_regular(number_)) {
+      close();
       require_file_or_none(path);
-    if (code_ == 0)
-      code_ = lock(number_);
+      if (code_ != 0)
+        return;
+      // Another one has taken the name since it was opened.
+      code_ = EWOULDBLOCK;
+      continue;
+    }
+    code_ = lock(number_);
     if (code_ != 0 || is_open_as(number_, path))
       return;
     // Whoever had the lock before has renamed or removed the file.
