@@ -10,14 +10,6 @@
 
 using namespace syncnorm::train;
 
-namespace {
-
-void write_text(const std::filesystem::path& path, const std::string& text) {
-  write_bytes(path, {text.begin(), text.end()});
-}
-
-} // namespace
-
 TEST_CASE("a lock does not take, and remove, a file that has something in it") {
   scratch_folder folder;
   auto path = folder / "m.csv.lock";

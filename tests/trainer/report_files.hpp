@@ -2,6 +2,9 @@
 
 #include "trainer/output/event_file.hpp"
 #include "trainer/output/metrics_file.hpp"
+#include "trainer/output/report.hpp"
+
+#include "trainer/scratch_folder.hpp"
 
 #include <doctest/doctest.h>
 #include <fcntl.h>
@@ -92,5 +95,16 @@ public:
 private:
   int before_;
 };
+
+/// What a run says that is to write metrics there.
+inline std::string report_to(const std::filesystem::path& file) {
+  settings options;
+  options.metrics = file;
+  return message_of([&] {
+    report run{options, 0, 0};
+    run.add(step_row(1));
+    run.finish();
+  });
+}
 
 } // namespace syncnorm::train

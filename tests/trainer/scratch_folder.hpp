@@ -50,6 +50,11 @@ inline void write_bytes(const std::filesystem::path& path, const bytes& data) {
              static_cast<std::streamsize>(data.size()));
 }
 
+inline void write_text(const std::filesystem::path& path,
+                       const std::string& text) {
+  std::ofstream{path, std::ios::binary} << text;
+}
+
 inline std::string read_text(const std::filesystem::path& path) {
   std::ifstream file{path, std::ios::binary};
   return {std::istreambuf_iterator<char>{file}, {}};
@@ -68,6 +73,15 @@ std::string message_of(F f) {
 
 inline bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
+}
+
+/// How often `part` is in `text`.
+inline std::size_t count(const std::string& text, const std::string& part) {
+  std::size_t result = 0;
+  for (auto at = text.find(part); at != std::string::npos;
+       at = text.find(part, at + 1))
+    ++result;
+  return result;
 }
 
 } // namespace syncnorm::train
