@@ -228,11 +228,11 @@ public:
   }
 
   void run(report& out, int rounds) {
-    auto all = candidates();
+    auto [all, tensors] = candidates();
     auto times = time_in_turn(all, rounds);
     for (std::size_t i = 0; i < all.size(); ++i)
-      out.add(name_ + " " + all[i].name, times[i], bytes_);
-    auto of = [&](std::string_view name) {
+      out.add(name_ + " " + all[i].name, times[i], bytes_ * tensors[i]);
+    auto of = [&all = all, &times](std::string_view name) {
       for (std::size_t i = 0; i < all.size(); ++i)
         if (all[i].name == name)
           return times[i].median * 1e3;
@@ -252,30 +252,38 @@ private:
       std::memset(block->get(), 0xff, std::size_t(bytes_));
   }
 
-  [[nodiscard]] std::vector<candidate> candidates() {
+  /// What is timed, and how many tensors each reads and writes at least.
+  [[nodiscard]] std::pair<std::vector<candidate>, std::vector<std::int64_t>>
+  candidates() {
+    std::pair<std::vector<candidate>, std::vector<std::int64_t>> result;
+    auto add = [&](const char* name, std::int64_t tensors,
+                   std::function<void()> run) {
+      result.first.push_back({name, std::move(run)});
+      result.second.push_back(tensors);
+    };
     auto n = std::size_t(bytes_) / 4;
     auto* x = x_.get<float>();
     auto* y = y_.get<float>();
     const auto* dy = dy_.get<float>();
-    return {{"read", [this, x, n] { sum_ = sum_ + read_memory(x, n); }},
-            {"read dy", [this, dy, n] { sum_ = sum_ + read_memory(dy, n); }},
-            {"memcpy", [x, y, n] { std::memcpy(y, x, n * 4); }},
-            {"copy", [x, y, n] { copy_memory(y, x, n); }},
-            {"copy streamed", [x, y, n] { copy_memory_streamed(y, x, n); }},
-            {"batch_moments", [this] { ours_.moments(); }},
-            {"normalize",
-             [this] {
-               ours_.finalize();
-               ours_.normalize_all();
-             }},
-            {"forward", [this] { ours_.forward(); }},
-            {"backward", [this] { ours_.backward(); }},
-            {"whole forward", [this] { ours_.whole_forward(); }},
-            {"whole backward", [this] { ours_.whole_backward(); }},
-            {"libtorch forward", [this] { torch_->forward(); }},
-            {"libtorch backward", [this] { torch_->backward(); }},
-            {"oneDNN forward", [this] { onednn_->forward(); }},
-            {"oneDNN backward", [this] { onednn_->backward(); }}};
+    add("read", 1, [this, x, n] { sum_ = sum_ + read_memory(x, n); });
+    add("read dy", 1, [this, dy, n] { sum_ = sum_ + read_memory(dy, n); });
+    add("memcpy", 2, [x, y, n] { std::memcpy(y, x, n * 4); });
+    add("copy", 2, [x, y, n] { copy_memory(y, x, n); });
+    add("copy streamed", 2, [x, y, n] { copy_memory_streamed(y, x, n); });
+    add("batch_moments", 1, [this] { ours_.moments(); });
+    add("normalize", 2, [this] {
+      ours_.finalize();
+      ours_.normalize_all();
+    });
+    add("forward", 2, [this] { ours_.forward(); });
+    add("backward", 3, [this] { ours_.backward(); });
+    add("whole forward", 2, [this] { ours_.whole_forward(); });
+    add("whole backward", 3, [this] { ours_.whole_backward(); });
+    add("libtorch forward", 2, [this] { torch_->forward(); });
+    add("libtorch backward", 3, [this] { torch_->backward(); });
+    add("oneDNN forward", 2, [this] { onednn_->forward(); });
+    add("oneDNN backward", 3, [this] { onednn_->backward(); });
+    return result;
   }
 
   template <class Of>

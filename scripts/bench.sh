@@ -38,13 +38,19 @@ out=$root/build/bench
 mkdir -p "$out"
 if ((${#names[@]} == 0)); then
   for name in "${all[@]}"; do
-    [[ ! -x $root/build/cpu/bench/$name ]] || names+=("$name")
+    if [[ -x $root/build/cpu/bench/$name ]]; then
+      names+=("$name")
+    else
+      echo "bench: bench/$name is left out: it was not built" >&2
+    fi
   done
 fi
 ((${#names[@]} > 0)) || {
   echo "bench: no benchmark was built" >&2
   exit 1
 }
+# Of a run that ends early nothing is taken for its result.
+rm -f "$out/summary.json"
 summaries=()
 for name in "${names[@]}"; do
   say "bench/$name"

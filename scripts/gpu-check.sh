@@ -363,7 +363,8 @@ run_tests() {
     --test-dir "$build" --output-on-failure --no-tests=error -j "$(usable_cores)" \
     "${@:4}" > "$log" 2>&1 || status=$?
   grep -m5 -A4 'ERROR: ' "$log" | cut -c1-160 || true
-  sed -n '/tests passed/p; /^The following tests/,$p' "$log" | head -30
+  sed -n '/tests passed/p; /^The following tests/,$p' "$log" \
+    | sed -n 1,30p
   ended "$what" "$status"
   keep "$2.log"
 }

@@ -136,6 +136,11 @@ public:
     };
   }
 
+  /// Participants know their master: each would keep the other.
+  void on_exit() override {
+    senders_.clear();
+  }
+
 private:
   void scatter_all() {
     arrived_ = 0;

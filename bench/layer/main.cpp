@@ -9,7 +9,8 @@
 //
 // Before anything is timed, what the synchronized copies make is compared with
 // libtorch's on the joined batch, what the others make with libtorch's on each
-// copy's own. `--filter` has no parts to choose from.
+// copy's own; without libtorch with what the kernels make in one call each.
+// `--filter` has no parts to choose from.
 
 #include "bench/check_same.hpp"
 #include "bench/collective/threads.hpp"
@@ -25,6 +26,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <exception>
 #include <limits>
@@ -43,6 +45,8 @@ using namespace syncnorm::bench;
 constexpr std::size_t copy_count = 4;
 constexpr std::int64_t channel_count = 64;
 constexpr int passes_per_run = 10;
+/// What a turn leaves looking for work sleeps then: after 0.5 ms.
+constexpr std::chrono::milliseconds until_idle{2};
 /// Runs of each contestant for a round that is asked for: one takes some 20 ms,
 /// and the goal is a matter of hundredths.
 constexpr int runs_per_round = 8;
@@ -260,6 +264,103 @@ void report_waiting(report& out, const layers& copies,
         waits[r], step_ms, "ms", waits[r] / step_ms));
 }
 
+/// Everybody who takes part, on the same tensors.
+struct arena {
+  explicit arena(caf::actor_system& system)
+      : synchronized{make_layers(system, true)},
+        apart{make_layers(system, false)},
+        meeting{make_layers(system, false)} {
+    for (unsigned r = 0; r < copy_count; ++r)
+      data.emplace_back(r + 1);
+  }
+
+  arena(const arena&) = delete;
+  arena& operator=(const arena&) = delete;
+
+  all_tensors data;
+  layers synchronized;
+  layers apart;
+  layers meeting;
+  bare_barrier barrier;
+  std::vector<std::unique_ptr<peer>> peers{copy_count};
+  contestant ours{run_layers(synchronized, data)};
+  contestant unsynchronized{run_layers(apart, data)};
+  contestant at_barriers{run_with_barriers(meeting, barrier, data)};
+  contestant plain{run_peers(peers, data)};
+};
+
+/// Four copies on fewer cores wait for each other's time slices.
+bool are_side_by_side() {
+  return static_cast<std::size_t>(detail::usable_cores()) >= copy_count;
+}
+
+/// @throws std::runtime_error if somebody calculates something else.
+void verify(arena& all) {
+  all.plain.run();
+  auto own = [&](std::size_t r) {
+    return std::pair{all.peers[r]->output(), all.peers[r]->input_gradient()};
+  };
+  auto verify_own = [&](const char* who, contestant& one) {
+    forget_results(all.data);
+    one.run();
+    check(who, all.data, own);
+  };
+  verify_own("unsynchronized", all.unsynchronized);
+  if (are_side_by_side())
+    verify_own("bare barriers", all.at_barriers);
+  forget_results(all.data);
+  all.ours.run();
+  check_joined(all.data);
+}
+
+std::vector<candidate> candidates_of(arena& all) {
+  std::vector<candidate> result{
+      {"synchronized", [&] { all.ours.run(); }},
+      {"unsynchronized", [&] { all.unsynchronized.run(); }}};
+  if (has_libtorch())
+    result.push_back({"libtorch", [&] { all.plain.run(); }});
+  if (are_side_by_side())
+    result.push_back({"bare barriers", [&] { all.at_barriers.run(); }});
+  return result;
+}
+
+double to_ms(double seconds) {
+  return seconds * 1e3 / passes_per_run;
+}
+
+/// The rows of what synchronization costs.
+void report_cost(report& out, const timing& ours, const timing& apart) {
+  auto cost =
+      reported("layer: synchronized / unsynchronized", to_ms(ours.median),
+               to_ms(apart.median), "ms", median_ratio(ours, apart));
+  if (are_side_by_side()) {
+    cost.goal = "<= 1.05";
+    cost.met = cost.ratio <= 1.05;
+  }
+  out.add(cost);
+}
+
+void report_barriers(report& out, const timing& ours, const timing& apart,
+                     const timing& met) {
+  out.add(reported("layer: bare barriers / unsynchronized", to_ms(met.median),
+                   to_ms(apart.median), "ms", median_ratio(met, apart)));
+  out.add(reported("layer: synchronized / bare barriers", to_ms(ours.median),
+                   to_ms(met.median), "ms", median_ratio(ours, met)));
+}
+
+void report_times(report& out, const std::vector<candidate>& candidates,
+                  const std::vector<timing>& times) {
+  for (std::size_t i = 0; i < candidates.size(); ++i)
+    out.add("layer/" + candidates[i].name, times[i], 0);
+  report_cost(out, times[0], times[1]);
+  if (are_side_by_side())
+    report_barriers(out, times[0], times[1], times.back());
+  if (has_libtorch())
+    out.add(at_least(2, "layer: libtorch's plain BatchNorm / synchronized",
+                     to_ms(times[0].median), to_ms(times[2].median), "ms",
+                     median_ratio(times[2], times[0])));
+}
+
 int run(int argc, char** argv) {
   detail::init_types<caf::id_block::syncnorm>();
   auto given = parse_options(argc, argv);
@@ -267,77 +368,18 @@ int run(int argc, char** argv) {
   given.rounds *= runs_per_round;
   bench_config config;
   caf::actor_system system{config};
-  all_tensors data;
-  for (unsigned r = 0; r < copy_count; ++r)
-    data.emplace_back(r + 1);
-  auto synchronized = make_layers(system, true);
-  auto apart = make_layers(system, false);
-  auto meeting = make_layers(system, false);
-  bare_barrier barrier;
-  std::vector<std::unique_ptr<peer>> peers(copy_count);
-  contestant ours{run_layers(synchronized, data)};
-  contestant unsynchronized{run_layers(apart, data)};
-  contestant at_barriers{run_with_barriers(meeting, barrier, data)};
-  contestant libtorch{run_peers(peers, data)};
-  std::vector<candidate> candidates{
-      {"synchronized", [&] { ours.run(); }},
-      {"unsynchronized", [&] { unsynchronized.run(); }}};
-  // Four copies on fewer cores wait for each other's time slices.
-  auto side_by_side =
-      static_cast<std::size_t>(detail::usable_cores()) >= copy_count;
-  if (has_libtorch())
-    candidates.push_back({"libtorch", [&] { libtorch.run(); }});
-  if (side_by_side)
-    candidates.push_back({"bare barriers", [&] { at_barriers.run(); }});
-  if (has_libtorch()) {
-    libtorch.run();
-    auto own = [&](std::size_t r) {
-      return std::pair{peers[r]->output(), peers[r]->input_gradient()};
-    };
-    forget_results(data);
-    unsynchronized.run();
-    check("unsynchronized", data, own);
-    if (side_by_side) {
-      forget_results(data);
-      at_barriers.run();
-      check("bare barriers", data, own);
-    }
-    forget_results(data);
-    ours.run();
-    check_joined(data);
-  }
-  auto waited = wait_times(synchronized);
-  auto times = time_in_turn(candidates, given.rounds);
-
+  arena all{system};
+  verify(all);
+  auto candidates = candidates_of(all);
+  auto waited = wait_times(all.synchronized);
+  auto times = time_in_turn(candidates, given.rounds, until_idle);
   report out{"A layer of four copies, (8, 64, 56, 56) float32 each, forward + "
              "backward",
              given};
-  auto to_ms = [](double seconds) { return seconds * 1e3 / passes_per_run; };
-  for (std::size_t i = 0; i < candidates.size(); ++i)
-    out.add("layer/" + candidates[i].name, times[i], 0);
-  auto ms = to_ms(times[0].median);
-  auto cost =
-      reported("layer: synchronized / unsynchronized", ms,
-               to_ms(times[1].median), "ms", median_ratio(times[0], times[1]));
-  if (side_by_side) {
-    cost.goal = "<= 1.05";
-    cost.met = cost.ratio <= 1.05;
-  }
-  out.add(cost);
-  if (side_by_side) {
-    const auto& met = times.back();
-    out.add(reported("layer: bare barriers / unsynchronized", to_ms(met.median),
-                     to_ms(times[1].median), "ms",
-                     median_ratio(met, times[1])));
-    out.add(reported("layer: synchronized / bare barriers", ms,
-                     to_ms(met.median), "ms", median_ratio(times[0], met)));
-  }
-  if (has_libtorch())
-    out.add(at_least(2, "layer: libtorch's plain BatchNorm / synchronized", ms,
-                     to_ms(times[2].median), "ms",
-                     median_ratio(times[2], times[0])));
+  report_times(out, candidates, times);
   // Each candidate has run once more, to warm up.
-  report_waiting(out, synchronized, waited, ms, given.rounds + 1);
+  report_waiting(out, all.synchronized, waited, to_ms(times[0].median),
+                 given.rounds + 1);
   out.finish();
   return 0;
 }

@@ -7,8 +7,8 @@ namespace syncnorm::bench {
 /// True if this build has libtorch to compare with.
 [[nodiscard]] bool has_libtorch() noexcept;
 
-/// libtorch's plain batch normalization, for the thread that calls this; null
-/// without libtorch.
+/// A plain batch normalization for the thread that calls this: libtorch's, or,
+/// in a build without it, the kernels' passes over all samples at once.
 [[nodiscard]] std::unique_ptr<peer> make_plain_peer(const layer_memory& memory);
 
 } // namespace syncnorm::bench

@@ -24,8 +24,7 @@ struct network_config : caf::actor_system_config {
 ///   are brought or on CAF's workers. It keeps what comes with (chunk_atom,
 ///   index, float_array), and answers its size; it answers (total_atom) with
 ///   the sum of what it has kept, and forgets it.
-/// On its socket, each reads as many floats as the eight bytes before them say,
-/// and answers with their sum, or for a negative number with the last one.
+/// On its socket, each answers `send_plainly`.
 class peer_processes {
 public:
   /// Call it before this process has threads. @throws std::runtime_error.

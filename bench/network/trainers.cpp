@@ -156,9 +156,14 @@ void compare_trainers(const options& given, report& out) {
 
 #else
 
+#include <cstdio>
+
 namespace syncnorm::bench {
 
-void compare_trainers(const options&, report&) {}
+void compare_trainers(const options&, report&) {
+  std::puts("bench/network: this build has no trainer, whose rows are left "
+            "out");
+}
 
 } // namespace syncnorm::bench
 
