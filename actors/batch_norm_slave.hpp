@@ -40,7 +40,7 @@ struct slave_role {
   std::shared_ptr<future_writer<bool>> ended;
 };
 
-/// What whoever asked for a pass that threw `reason` is answered.
+/// What whoever asked for something that threw `reason` is answered.
 [[nodiscard]] caf::error to_answer(const std::exception& reason);
 
 /// The actor of one copy of a batch-norm layer. Copy 0's leads the rounds, and

@@ -2,38 +2,17 @@
 // the stream.
 
 #include "batch_norm_slave.hpp"
+#include "kept_memory.hpp"
 
 #include "syncnorm/error.hpp"
 
 #include <fmt/format.h>
 
-#include <atomic>
 #include <memory>
 #include <utility>
 #include <vector>
 
 namespace syncnorm::detail {
-
-namespace {
-
-/// Memory that a device may read for good.
-struct kept_memory {
-  std::shared_ptr<const void> memory;
-  kept_memory* next = nullptr;
-};
-
-void keep_for_good(std::unique_ptr<kept_memory> x) noexcept {
-  static std::atomic<kept_memory*> all{nullptr};
-  if (!x)
-    return;
-  auto* mine = x.release();
-  mine->next = all.load();
-  while (!all.compare_exchange_weak(mine->next, mine)) {
-    // Another thread's came first.
-  }
-}
-
-} // namespace
 
 void batch_norm_slave::contribute_from_host() {
   auto copy = std::make_shared<host_message>(sent_, std::exchange(pinned_, {}));
@@ -95,14 +74,13 @@ std::shared_ptr<const void> batch_norm_slave::hold(const forward_job& x) const {
 void batch_norm_slave::keep_until_done(std::shared_ptr<const void> memory) {
   if (!memory)
     return;
-  std::unique_ptr<kept_memory> mine;
   try {
-    mine = std::make_unique<kept_memory>(kept_memory{memory});
+    kept_memory mine{memory};
     ends_->keep({replica_->stream().record(), std::move(memory)});
+    mine.let_go();
   } catch (...) {
     // The device is lost, or there is no memory for an event: nobody learns
     // when it is done.
-    keep_for_good(std::move(mine));
   }
 }
 

@@ -93,8 +93,8 @@ batch_norm_slave::read_from_device(const std::string& name) {
       });
       return promise;
     }
-  } catch (const error& x) {
-    return to_caf_error(x);
+  } catch (const std::exception& x) {
+    return to_answer(x);
   }
   if (auto counter = replica_->read_counter(name))
     return double_array{static_cast<double>(*counter)};
@@ -125,8 +125,8 @@ batch_norm_slave::write_to_device(const std::string& name,
         acknowledge(promise);
     });
     return promise;
-  } catch (const error& x) {
-    return to_caf_error(x);
+  } catch (const std::exception& x) {
+    return to_answer(x);
   }
 }
 

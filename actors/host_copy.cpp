@@ -1,5 +1,7 @@
 #include "syncnorm/detail/host_copy.hpp"
 
+#include "kept_memory.hpp"
+
 #include "syncnorm/error.hpp"
 
 #include <algorithm>
@@ -35,6 +37,8 @@ host_copy::host_copy(const device_stream& stream,
   }
   if (host_.bytes() < bytes || host_.data() == nullptr)
     host_ = pinned_memory{stream, std::max(bytes, alignment)};
+  work_.keep = std::make_shared<pinned_memory>(host_);
+  kept_memory written{work_.keep};
   std::vector<device_reading> readings;
   for (std::size_t i = 0; i < arrays.size(); ++i) {
     if (arrays[i].size() == 0)
@@ -45,7 +49,7 @@ host_copy::host_copy(const device_stream& stream,
         {}, from.data(), stream.where(), arrays[i].bytes());
   }
   work_.end = stream.record();
-  work_.keep = std::make_shared<pinned_memory>(host_);
+  written.let_go();
 }
 
 std::vector<double> host_copy::read(std::size_t i) const {
@@ -89,6 +93,20 @@ upload_memory::slot& upload_memory::take(const device_stream& stream,
     if (x.memory.bytes() >= bytes && x.read.has_passed())
       return x;
   return slots_.emplace_back(slot{pinned_memory{stream, bytes}, {}});
+}
+
+void upload_memory::enqueue(const device_stream& stream, void* to, slot& from,
+                            std::size_t bytes) {
+  kept_memory read{std::make_shared<pinned_memory>(from.memory)};
+  try {
+    stream.runtime().copy(stream.run(), to, stream.where(), from.memory.data(),
+                          {}, bytes);
+    from.read = stream.record();
+  } catch (...) {
+    slots_.erase(slots_.begin() + (&from - slots_.data()));
+    throw;
+  }
+  read.let_go();
 }
 
 device_array upload_memory::upload(const device_stream& stream, dtype type,

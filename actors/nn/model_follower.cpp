@@ -10,6 +10,9 @@
 #include <fmt/format.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
+#include <torch/nn/functional/instancenorm.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/instancenorm.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -69,6 +72,28 @@ void share_version(at::Tensor& copy, const at::Tensor& original) {
     return;
   torch::autograd::impl::set_version_counter(
       copy, torch::autograd::impl::version_counter(original));
+}
+
+/// Makes `copy`, which has memory of its own and was given what is in
+/// `original` now, have its version. Graphs that have saved what was in the
+/// copy before learn of it if that was something else.
+void take_over_version(at::Tensor& copy, const at::Tensor& original) {
+  if (copy.is_inference() || original.is_inference())
+    return;
+  auto version = static_cast<std::uint32_t>(original._version());
+  if (static_cast<std::uint32_t>(copy._version()) == version)
+    return;
+  torch::autograd::impl::bump_version(copy);
+  torch::autograd::impl::set_version_counter(copy,
+                                             c10::VariableVersion{version});
+}
+
+/// Other memory makes no tensor count its versions that was made under
+/// `c10::InferenceMode`, where none does.
+void require_version(at::Tensor& copy) {
+  if (!copy.is_inference()
+      && !torch::autograd::impl::version_counter(copy).enabled())
+    torch::autograd::impl::set_version_counter(copy, c10::VariableVersion{0});
 }
 
 /// Makes `copy` the same tensor as `original` where the device is the same.
@@ -142,7 +167,7 @@ public:
                        path + entry.key());
     for (const auto& entry : model.named_buffers(false))
       follow_buffer(entry.value(), same_entry(copies, entry.key(), false),
-                    path + entry.key(), model.is_training());
+                    path + entry.key(), model);
     for (const auto& child : model.named_children()) {
       std::vector<Module*> same;
       for (auto* copy : copies)
@@ -160,26 +185,34 @@ private:
       return;
     for (std::size_t r = 0; r < copies.size(); ++r) {
       alias(copies[r], original, devices_[r]);
-      share_version(copies[r], original);
+      if (original.device() == devices_[r])
+        share_version(copies[r], original);
+      else
+        take_over_version(copies[r], original);
     }
     connect(original, copies);
   }
 
   void follow_buffer(const at::Tensor& original, std::vector<at::Tensor> copies,
-                     const std::string& path, bool is_training) {
-    require_own(original, copies, path, is_training);
+                     const std::string& path, const Module& model) {
+    require_own(original, copies, path, model.is_training());
     if (copies[0].is_same(original))
       return;
     alias(copies[0], original, devices_[0]);
     auto [known, is_new] =
         buffers_.try_emplace(original.unsafeGetTensorImpl(), copies);
     for (std::size_t r = 1; r < copies.size(); ++r)
-      if (is_new)
+      if (!is_new) {
+        alias(copies[r], known->second[r], devices_[r]);
+      } else {
         copies[r].set_data(
             original.detach().to(devices_[r], original.scalar_type(),
                                  /*non_blocking=*/false, /*copy=*/true));
-      else
-        alias(copies[r], known->second[r], devices_[r]);
+        // In training it writes them, and counts no version.
+        if (is_libtorch_norm(model) && !original.is_inference())
+          share_version(copies[r], original);
+        require_version(copies[r]);
+      }
   }
 
   /// Refuses copies that have one tensor, or the model's itself, where they
@@ -207,6 +240,13 @@ private:
 };
 
 } // namespace
+
+bool is_libtorch_norm(const Module& m) {
+  using namespace torch::nn;
+  return m.as<BatchNorm1d>() || m.as<BatchNorm2d>() || m.as<BatchNorm3d>()
+         || m.as<InstanceNorm1d>() || m.as<InstanceNorm2d>()
+         || m.as<InstanceNorm3d>();
+}
 
 void follow_model(Module& model, const std::vector<Module*>& copies,
                   const std::vector<torch::Device>& devices) {

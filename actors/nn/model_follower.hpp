@@ -6,6 +6,9 @@
 
 namespace syncnorm::nn::detail {
 
+/// Whether it is one of libtorch's own norms with running statistics.
+[[nodiscard]] bool is_libtorch_norm(const torch::nn::Module& m);
+
 /// Makes `copies` follow `model` in the next forward pass; see
 /// `replica_set::refresh`. They have the model's parts by the same names.
 /// @param devices one for each copy.

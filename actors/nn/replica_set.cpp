@@ -9,9 +9,6 @@
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
 #include <fmt/format.h>
-#include <torch/nn/functional/instancenorm.h>
-#include <torch/nn/modules/batchnorm.h>
-#include <torch/nn/modules/instancenorm.h>
 
 #include <optional>
 #include <utility>
@@ -50,13 +47,12 @@ bool is_same_memory(const torch::Tensor& a, const torch::Tensor& b) {
          && a.is_set_to(b);
 }
 
-/// Whether a module's backward pass does not read its buffers where they have
-/// changed: norms read running statistics in evaluation alone.
+/// Whether a module's graphs bear that a pass changes its buffers: norms read
+/// running statistics in evaluation alone, where ours keep their own, and
+/// libtorch's notice what others write.
 bool is_norm(const Module& m) {
-  using namespace torch::nn;
-  return m.as<SynchronizedBatchNormBase>() != nullptr || m.as<BatchNorm1d>()
-         || m.as<BatchNorm2d>() || m.as<BatchNorm3d>() || m.as<InstanceNorm1d>()
-         || m.as<InstanceNorm2d>() || m.as<InstanceNorm3d>();
+  return m.as<SynchronizedBatchNormBase>() != nullptr
+         || detail::is_libtorch_norm(m);
 }
 
 /// Calls `f` with each buffer of the model, but those of norms, and the copy's.
@@ -132,6 +128,15 @@ private:
   throw error{errc::invalid_argument, text};
 }
 
+/// @param all by their paths in the model.
+void require_dense(const torch::OrderedDict<std::string, torch::Tensor>& all) {
+  for (const auto& x : all)
+    if (x.value().layout() != torch::kStrided)
+      refuse(fmt::format("replica_set: model: {}: expected a dense tensor, got "
+                         "{}",
+                         x.key(), c10::str(x.value().layout())));
+}
+
 } // namespace
 
 replica_set::replica_set(std::shared_ptr<Module> model,
@@ -158,6 +163,8 @@ void replica_set::list(const std::shared_ptr<Module>& m,
 }
 
 replica_set::modules replica_set::make_copies() const {
+  require_dense(model_->named_parameters());
+  require_dense(model_->named_buffers());
   trainable_copies scope{*model_};
   modules result;
   for (auto device : devices_)

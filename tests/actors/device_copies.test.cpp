@@ -3,7 +3,11 @@
 #include "tests/actors/wire.hpp"
 #include "tests/kernels/emulated_devices.hpp"
 
+#include "syncnorm/detail/host_copy.hpp"
+
 #include <algorithm>
+#include <array>
+#include <new>
 #include <thread>
 #include <vector>
 
@@ -943,6 +947,46 @@ TEST_CASE_FIXTURE(gpu_fixture,
                       .reason;
     CHECK(reason);
   }
+}
+
+TEST_CASE_FIXTURE(gpu_fixture,
+                  "where there is no memory for an event, a request for a "
+                  "state is refused, the copy goes on, and memory that the "
+                  "device may still use is kept") {
+  auto net = make_stages(2, options_on(0));
+  caf::scoped_actor self{system};
+  auto read = [&](const char* name) {
+    caf::error result;
+    detail::request(self, net[0]->slave(), read_state_atom_v, std::string{name})
+        .receive([](const double_array&) {},
+                 [&](caf::error& reason) { result = std::move(reason); });
+    return result;
+  };
+  CHECK_FALSE(read("weight"));
+  devices.hold();
+  devices.refuse_events();
+  CHECK(describe(read("weight")).find("bad_alloc") != std::string::npos);
+  caf::error refusal;
+  detail::request(self, net[0]->slave(), write_state_atom_v,
+                  std::string{"weight"}, double_array{{5.0, 6.0, 7.0}})
+      .receive([] {}, [&](caf::error& reason) { refusal = std::move(reason); });
+  CHECK(describe(refusal).find("bad_alloc") != std::string::npos);
+  CHECK_FALSE(read("num_batches_tracked"));
+}
+
+TEST_CASE_FIXTURE(gpu_fixture,
+                  "memory of a copy whose end nobody learns is kept: the "
+                  "device may still read or write it") {
+  auto stream = device_stream::make(devices, gpu(0));
+  device_array x{stream, dtype::float64, 4};
+  x.publish();
+  devices.hold();
+  devices.refuse_events();
+  const std::vector<double> values(4, 1.0);
+  detail::upload_memory upload;
+  CHECK_THROWS_AS((void) upload.upload(stream, dtype::float64, values),
+                  std::bad_alloc);
+  CHECK_THROWS_AS((detail::host_copy{stream, std::array{x}}), std::bad_alloc);
 }
 
 TEST_CASE("nothing above was out of order") {

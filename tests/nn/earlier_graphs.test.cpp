@@ -4,6 +4,7 @@
 #include "tests/nn/support.hpp"
 
 #include "syncnorm/nn/data_parallel_with_callback.hpp"
+#include "syncnorm/nn/replica_set.hpp"
 
 namespace syncnorm::nn::test {
 
@@ -165,6 +166,128 @@ TEST_CASE("copies of a model that was made under InferenceMode run outside of "
     auto x = random(4);
     CHECK(distance(layer->forward(x), model->forward(x)) <= 1e-12);
   }
+}
+
+/// Clips its weight before it uses it.
+struct ClippedImpl : torch::nn::Module {
+  explicit ClippedImpl(torch::Device device = torch::kCPU)
+      : weight{register_parameter("weight", torch::ones({2, 3}, device))} {}
+
+  std::shared_ptr<torch::nn::Module>
+  clone(const torch::optional<torch::Device>& device) const override {
+    return std::make_shared<ClippedImpl>(device.value_or(torch::kCPU));
+  }
+
+  Tensor forward(const Tensor& x) {
+    torch::NoGradGuard no_grad;
+    weight.clamp_(-0.2, 0.2);
+    torch::AutoGradMode with_grad{true};
+    return x.mm(weight.t());
+  }
+
+  Tensor weight;
+};
+
+TEST_CASE("what a copy writes to its parameters changes no graph of a copy on "
+          "another device") {
+  // Where a tensor has a shape and a version, and no elements.
+  const torch::Device other{torch::kMeta};
+  replica_set set{std::make_shared<ClippedImpl>(), {torch::kCPU, other}};
+  auto copy = [&](std::size_t r) {
+    return std::dynamic_pointer_cast<ClippedImpl>(set.copies()[r]);
+  };
+  for (int pass = 0; pass < 2; ++pass) {
+    set.refresh();
+    auto x = torch::randn({4, 3}).requires_grad_();
+    auto y = copy(0)->forward(x);
+    copy(1)->forward(torch::empty({4, 3}, other));
+    y.backward(torch::ones_like(y));
+    CHECK(distance(x.grad(), torch::full({4, 3}, 0.4)) <= 1e-6);
+  }
+}
+
+TEST_CASE("copies that were made under InferenceMode learn statistics outside "
+          "of it, as the model does, also with weights that were made there") {
+  actors env;
+  SynchronizedBatchNorm1d layer{3};
+  layer->to(torch::kDouble);
+  {
+    c10::InferenceMode inference;
+    layer->weight.set_requires_grad(false);
+    layer->weight.set_data(torch::full({3}, 2, torch::kDouble));
+  }
+  SynchronizedBatchNorm1d plain{
+      std::dynamic_pointer_cast<SynchronizedBatchNorm1dImpl>(layer->clone())};
+  DataParallelWithCallback model{env.system, layer, on_patient_cpus(2)};
+  {
+    c10::InferenceMode inference;
+    evaluate(model);
+  }
+  torch::NoGradGuard no_grad;
+  for (int pass = 0; pass < 2; ++pass) {
+    auto x = random(6);
+    CHECK(distance(plain->forward(x), model->forward(x)) <= 1e-12);
+  }
+  CHECK(distance(plain->running_var, layer->running_var) <= 1e-12);
+}
+
+/// libtorch's own norm.
+struct PlainNormImpl : torch::nn::Cloneable<PlainNormImpl> {
+  PlainNormImpl() {
+    reset();
+  }
+
+  void reset() override {
+    norm = register_module("norm", torch::nn::BatchNorm1d(3));
+  }
+
+  Tensor forward(const Tensor& x) {
+    return norm(x);
+  }
+
+  torch::nn::BatchNorm1d norm{nullptr};
+};
+TORCH_MODULE(PlainNorm);
+
+TEST_CASE("a graph through libtorch's own norm in evaluation notices that its "
+          "statistics were written to, on each copy") {
+  actors env;
+  for (std::size_t r = 0; r < 2; ++r) {
+    PlainNorm net;
+    DataParallelWithCallback model{env.system, net, on_patient_cpus(2)};
+    model->eval();
+    std::vector<Tensor> xs;
+    for (int i = 0; i < 2; ++i)
+      xs.push_back(torch::randn({4, 3}).requires_grad_());
+    auto ys = model->parallel_apply(xs);
+    torch::NoGradGuard no_grad;
+    net->norm->running_var.fill_(100);
+    model->parallel_apply({torch::randn({4, 3}), torch::randn({4, 3})});
+    CHECK_THROWS_WITH_AS(ys[r].backward(torch::ones_like(ys[r])),
+                         doctest::Contains("modified by an inplace operation"),
+                         c10::Error);
+  }
+}
+
+TEST_CASE("two passes in training through libtorch's own norm have one "
+          "backward pass, as the model's own have") {
+  actors env;
+  PlainNorm net;
+  DataParallelWithCallback model{env.system, net, on_patient_cpus(2)};
+  auto x = torch::randn({8, 3}).requires_grad_();
+  auto y = model->forward(x) + model->forward(x);
+  y.backward(torch::randn_like(y));
+  CHECK(x.grad().defined());
+}
+
+TEST_CASE("a model with a sparse tensor is refused by the tensor's path") {
+  PlainNorm net;
+  net->norm->register_buffer("sparse", torch::eye(3).to_sparse());
+  std::string said;
+  CHECK(code_of([&] { replica_set(net.ptr(), {torch::kCPU}); }, &said)
+        == errc::invalid_argument);
+  CHECK(contains(said, "model: norm.sparse: expected a dense tensor, got "
+                       "Sparse"));
 }
 
 TEST_CASE("a loss that somebody holds when its graph is over keeps no input of "

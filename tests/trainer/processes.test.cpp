@@ -247,6 +247,37 @@ TEST_CASE("with --on-failure=continue a run goes on without a lost process, "
   require_losses_of_one(folder);
 }
 
+TEST_CASE("a worker that is started anew under the number of the one that was "
+          "lost, as in a container, takes part again") {
+  const std::string own_numbers =
+      "c='unshare -Urpf --mount-proc --kill-child'; "
+      "$c true 2>/dev/null || exit 77; exec $c \"$0\" \"$@\"";
+  auto join_as_first = [&](const std::string& where) {
+    return std::make_unique<child_process>(
+        arguments{"/bin/sh", "-c", own_numbers, SYNCNORM_TRAIN,
+                  "--join=" + where}
+        + endless_run);
+  };
+  auto first = serve(endless_run, 1);
+  auto one = join_as_first(first.where);
+  if (!one->wait_for("joined")) {
+    CHECK(one->finish() == 77);
+    MESSAGE("skipped: this machine makes no namespaces for us");
+    return;
+  }
+  REQUIRE(first.process->wait_for("epoch"));
+  one->kill(SIGKILL);
+  REQUIRE(contains(first.process->line_that_begins("after step"), "is gone"));
+  auto two = join_as_first(first.where);
+  REQUIRE(
+      contains(first.process->line_that_begins("after step"), "has joined"));
+  auto next = first.process->line_that_begins("epoch");
+  CHECK(next.starts_with("epoch"));
+  CHECK_FALSE(contains(first.process->output(), "does not answer"));
+  CHECK(first.process->kill(SIGINT) == 0);
+  require_good_end(*two);
+}
+
 TEST_CASE("a resumed run with --on-failure=continue goes on without a process "
           "that is lost before its first step") {
   scratch_folder folder;

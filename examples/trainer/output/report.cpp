@@ -236,7 +236,8 @@ void report::open_events(const settings& options, std::uint64_t step,
 }
 
 void report::add(const metrics_row& row) {
-  rows_.push_back(row);
+  if (chart_path_)
+    rows_.push_back(row);
   if (metrics_)
     metrics_->add(row);
   if (events_)

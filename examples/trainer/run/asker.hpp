@@ -5,6 +5,7 @@
 #include "syncnorm/compat.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -35,6 +36,15 @@ public:
   const std::uint64_t number;
 };
 
+/// By the object. CAF compares the numbers of actor and process, which one that
+/// was started anew may have again, as in a container.
+struct by_object {
+  bool operator()(const caf::actor_addr& a, const caf::actor_addr& b) const {
+    using block = caf::actor_control_block*;
+    return std::less<>{}(caf::actor_cast<block>(a), caf::actor_cast<block>(b));
+  }
+};
+
 /// Asks replicas in the name of the trainer: one actor for all errands. Each
 /// actor that asks a replica of another process costs messages between the two
 /// when it first does so and when it ends.
@@ -62,7 +72,7 @@ private:
 
   std::map<std::uint64_t, std::shared_ptr<errand>> errands_;
   /// Why it is gone, if it is.
-  std::map<caf::actor_addr, std::optional<caf::error>> watched_;
+  std::map<caf::actor_addr, std::optional<caf::error>, by_object> watched_;
 };
 
 /// Tells the asker that the time of that errand is over.

@@ -192,7 +192,7 @@ private:
     auto promise = make_response_promise<std::string>();
     entry->stay = promise;
     if (!entry->entry.gone.empty())
-      tell(*entry, refusal(entry->entry.gone));
+      tell(*entry, turned_out(*entry));
     else if (outcome_)
       tell_outcome(*entry);
     return promise;
@@ -229,6 +229,11 @@ private:
       return;
     entry.entry.gone = std::move(why);
     changed();
+  }
+
+  /// What the process of that entry is told.
+  static caf::error turned_out(const guest& entry) {
+    return refusal("this process " + entry.entry.gone);
   }
 
   static void tell(guest& entry, caf::expected<std::string> text) {
@@ -277,7 +282,7 @@ private:
     if (found->second.leaving)
       tell(found->second, std::string{"left the run"});
     else
-      tell(found->second, refusal(why));
+      tell(found->second, turned_out(found->second));
   }
 
   caf::result<bool> end(bool good, const std::string& text,

@@ -91,9 +91,7 @@ public:
       return;
     auto& from = take(stream, bytes);
     fill(from.memory.data());
-    stream.runtime().copy(stream.run(), to, stream.where(), from.memory.data(),
-                          {}, bytes);
-    from.read = stream.record();
+    enqueue(stream, to, from, bytes);
   }
 
 private:
@@ -103,6 +101,8 @@ private:
   };
 
   slot& take(const device_stream& stream, std::size_t bytes);
+  void enqueue(const device_stream& stream, void* to, slot& from,
+               std::size_t bytes);
 
   std::vector<slot> slots_;
 };

@@ -61,6 +61,10 @@ struct DataParallelWithCallbackOptions {
 /// random generator. Where that matters, set its seed or put its state back
 /// afterwards.
 ///
+/// A forward pass may write to buffers, of which copy 0's are the model's own,
+/// not to parameters: copies on one device share their memory. A model with
+/// sparse parameters or buffers is refused.
+///
 /// A forward pass cannot call backward or `autograd::grad` through a
 /// synchronized layer: the graph is that of all copies, and is complete when
 /// they have ended. Nor can a backward pass call such a layer again, as
