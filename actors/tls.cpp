@@ -1,7 +1,8 @@
+#include "syncnorm/tls.hpp"
+
 #include "tls_watch.hpp"
 
 #include "syncnorm/error.hpp"
-#include "syncnorm/network.hpp"
 
 #include <caf/openssl/manager.hpp>
 #include <fcntl.h>

@@ -5,6 +5,8 @@
       and docs equals its source; --write copies the sources into the blocks
   scripts/check_docs.py errors               each error code has its row in
       docs/errors.md, and there is no other row
+  scripts/check_docs.py headers              each public header has its row in
+      include/syncnorm/README.md, and there is no other row
   scripts/check_docs.py links                links resolve, to headings too;
       files, scripts, options and presets that are named exist
 
@@ -32,7 +34,7 @@ FENCE = re.compile(r"\s*```(\S*)\s*$")
 
 
 def pages():
-    names = ["README.md", "CONTRIBUTING.md"]
+    names = ["README.md", "CONTRIBUTING.md", "include/syncnorm/README.md"]
     found = [ROOT / name for name in names if (ROOT / name).exists()]
     return found + sorted((ROOT / "docs").glob("*.md"))
 
@@ -123,6 +125,23 @@ def check_errors():
         if len(found[0]) != 3 or not all(found[0]):
             wrong.append(f"docs/errors.md: {code}: expected meaning, cause and "
                          f"what to do, got {found[0]}")
+    return wrong
+
+
+def check_headers():
+    folder = ROOT / "include/syncnorm"
+    found = {str(path.relative_to(folder)) for path in folder.rglob("*.hpp")}
+    public = {name for name in found if "detail/" not in name}
+    rows = re.findall(r"^\| `([\w/]+\.hpp)` \| \S", (folder / "README.md")
+                      .read_text(), re.M)
+    wrong = []
+    for name in sorted(public | set(rows)):
+        times = rows.count(name)
+        if name not in public:
+            wrong.append(f"include/syncnorm/README.md: there is no {name}")
+        elif times != 1:
+            wrong.append(f"include/syncnorm/README.md: expected a row for "
+                         f"{name}, got {times}")
     return wrong
 
 
@@ -241,6 +260,8 @@ def main(arguments):
         wrong = check_snippets(bool(arguments[1:]))
     elif arguments == ["errors"]:
         wrong = check_errors()
+    elif arguments == ["headers"]:
+        wrong = check_headers()
     elif arguments == ["links"]:
         wrong = check_links()
     else:

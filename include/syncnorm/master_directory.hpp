@@ -1,7 +1,7 @@
 #pragma once
 
 #include "syncnorm/actors.hpp"
-#include "syncnorm/network.hpp"
+#include "syncnorm/remote_master.hpp"
 
 #include <cstdint>
 #include <set>

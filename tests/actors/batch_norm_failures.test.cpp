@@ -125,7 +125,7 @@ TEST_CASE_FIXTURE(replicated, "a copy that is called with the wrong arguments "
     auto x = make_x(7, 3);
     auto y = x;
     auto before = y.bytes;
-    auto thrown = run_copies(copy_count, [&](std::size_t r) {
+    auto thrown = on_threads(copy_count, [&](std::size_t r) {
       if (r == guilty)
         std::ignore = copies[r]->forward(x.view(), y.view());
       else
@@ -161,7 +161,7 @@ TEST_CASE_FIXTURE(replicated, "a copy that goes backward by a tape of no "
   run_all(copy_count,
           [&](std::size_t r) { tapes[r] = forward(*copies[r], r); });
   tapes[1] = {};
-  auto thrown = run_copies(copy_count, [&](std::size_t r) {
+  auto thrown = on_threads(copy_count, [&](std::size_t r) {
     auto x = make_x(r);
     auto dy = x;
     copies[r]->backward(dy.view(), x.view(), tapes[r], dy.view());
@@ -246,7 +246,7 @@ TEST_CASE_FIXTURE(replicated, "an output that overlaps its input fails the "
     std::vector<std::vector<double>> before;
     for (auto& copy : copies)
       before.push_back(state_and_gradients(*copy));
-    auto thrown = run_copies(copy_count, pass);
+    auto thrown = on_threads(copy_count, pass);
     for (std::size_t r = 0; r < copy_count; ++r) {
       auto got = outcome(thrown[r]);
       auto wanted = r == 1 ? errc::invalid_argument : errc::participant_failed;
@@ -410,7 +410,7 @@ TEST_CASE(
 TEST_CASE_FIXTURE(replicated, "an exception outside of the layer, in one "
                               "copy's forward, reaches all others at once") {
   for (std::size_t guilty = 0; guilty < copy_count; ++guilty) {
-    auto thrown = run_copies(copy_count, [&](std::size_t r) {
+    auto thrown = on_threads(copy_count, [&](std::size_t r) {
       if (r != guilty) {
         forward(*copies[r], r);
         return;
@@ -437,7 +437,7 @@ TEST_CASE_FIXTURE(replicated, "a copy that goes backward while the others go "
   std::vector<batch_norm_tape> tapes(copy_count);
   run_all(copy_count,
           [&](std::size_t r) { tapes[r] = forward(*copies[r], r); });
-  auto thrown = run_copies(copy_count, [&](std::size_t r) {
+  auto thrown = on_threads(copy_count, [&](std::size_t r) {
     auto x = make_x(r);
     auto dx = x;
     if (r == 1)
@@ -462,7 +462,7 @@ TEST_CASE_FIXTURE(layer_fixture, "copies that call the layer a different "
   options.deadline = std::chrono::milliseconds{50};
   auto copies = make_copies(system, options, copy_count);
   execute_replication_callbacks(copies);
-  auto thrown = run_copies(copy_count, [&](std::size_t r) {
+  auto thrown = on_threads(copy_count, [&](std::size_t r) {
     forward(*copies[r], r);
     if (r == 1)
       forward(*copies[r], r);
@@ -485,7 +485,7 @@ TEST_CASE_FIXTURE(replicated, "copies that go backward through different "
     for (int pass = 0; pass < 2; ++pass)
       tapes[r].push_back(forward(*copies[r], r));
   });
-  auto thrown = run_copies(copy_count, [&](std::size_t r) {
+  auto thrown = on_threads(copy_count, [&](std::size_t r) {
     auto x = make_x(r);
     auto dx = x;
     copies[r]->backward(x.view(), x.view(), tapes[r][r == 1 ? 0 : 1],
@@ -630,7 +630,7 @@ TEST_CASE_FIXTURE(layer_fixture, "copies may differ in name, deadline, fan-in, "
 
 TEST_CASE_FIXTURE(replicated, "a copy that goes away fails the round of the "
                               "others") {
-  auto thrown = run_copies(copy_count, [&](std::size_t r) {
+  auto thrown = on_threads(copy_count, [&](std::size_t r) {
     if (r == 2)
       copies[r]->on_data_parallel_release();
     else
@@ -645,7 +645,7 @@ TEST_CASE_FIXTURE(replicated, "a copy that goes away fails the round of the "
 
 TEST_CASE_FIXTURE(replicated, "the master's end fails the round of the "
                               "others, by an error that names the layer") {
-  auto thrown = run_copies(copy_count, [&](std::size_t r) {
+  auto thrown = on_threads(copy_count, [&](std::size_t r) {
     if (r == 0)
       copies[r]->on_data_parallel_release();
     else

@@ -317,7 +317,7 @@ TEST_CASE_FIXTURE(layer_fixture, "an error of the master's callback reaches "
   all.push_back(std::move(owner));
   for (int id = 1; id < 3; ++id)
     all.emplace_back(system, all[0].master(), id);
-  auto thrown = run_copies(3, [&](std::size_t r) {
+  auto thrown = on_threads(3, [&](std::size_t r) {
     all[r].run(r == 2 ? forward(1, {0, 0, 0, 0}) : forward(1, {0, 0}));
   });
   for (const auto& x : thrown)
@@ -331,7 +331,7 @@ TEST_CASE_FIXTURE(layer_fixture, "a round before all copies have registered "
                                  "fails, and says who is there") {
   batch_norm_participant owner{system, {.layer = "bn"}, 3};
   batch_norm_participant slave{system, owner.master(), 1};
-  auto thrown = run_copies(2, [&](std::size_t r) {
+  auto thrown = on_threads(2, [&](std::size_t r) {
     (r == 0 ? owner : slave).run(forward(1, {0, 0}));
   });
   for (const auto& x : thrown)
@@ -347,7 +347,7 @@ TEST_CASE_FIXTURE(layer_fixture, "a round of more copies than take part fails, "
   batch_norm_participant owner{system, {.layer = "bn"}, 2};
   batch_norm_participant one{system, owner.master(), 1};
   batch_norm_participant two{system, owner.master(), 2};
-  auto thrown = run_copies(3, [&](std::size_t r) {
+  auto thrown = on_threads(3, [&](std::size_t r) {
     (r == 0 ? owner : r == 1 ? one : two).run(forward(1, {0, 0}));
   });
   for (const auto& x : thrown)
@@ -468,7 +468,7 @@ TEST_CASE_FIXTURE(layer_fixture, "a participant on another node gets the same "
       merge_round(number({forward(2, {2, 2}), forward(4, {5, 0})})).values;
   CHECK(values[0] == list(want));
   CHECK(values[1] == list(want));
-  auto thrown = run_copies(2, [&](std::size_t r) {
+  auto thrown = on_threads(2, [&](std::size_t r) {
     (r == 0 ? owner : slave)
         .run(r == 0 ? forward(2, {2, 2}) : backward(2, {2, 2}));
   });

@@ -1,12 +1,14 @@
 #pragma once
 
 #include "syncnorm/batch_norm_messages.hpp"
+#include "syncnorm/shared_tensor.hpp"
 #include "syncnorm/tensor_view.hpp"
 
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <random>
 #include <vector>
 
@@ -126,6 +128,12 @@ private:
     return static_cast<std::uint16_t>(bits >> 16);
   }
 };
+
+/// The tensor in a message; the test keeps its own.
+inline shared_tensor share(const tensor& x) {
+  auto copy = std::make_shared<tensor>(x);
+  return {copy->view(), copy};
+}
 
 /// Fills with normal values of that mean and deviation.
 inline void fill(tensor& x, std::mt19937& random, double mean = 0,

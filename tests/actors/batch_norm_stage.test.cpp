@@ -29,12 +29,6 @@ stages make_stages(caf::actor_system& system, const batch_norm_options& options,
   return result;
 }
 
-/// The tensor in a message; the test keeps its own.
-shared_tensor share(const tensor& x) {
-  auto copy = std::make_shared<tensor>(x);
-  return {copy->view(), copy};
-}
-
 /// A tensor of a message, to be looked at.
 tensor fetch(const shared_tensor& x) {
   tensor result{x.view().layout()};

@@ -2,6 +2,7 @@
 
 #include "syncnorm/batch_norm_layer.hpp"
 #include "syncnorm/replicate.hpp"
+#include "tests/on_threads.hpp"
 
 #include <array>
 #include <cstddef>
@@ -10,7 +11,6 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -51,30 +51,13 @@ inline layers make_copies(caf::actor_system& system,
   return result;
 }
 
-/// Runs `f(r)` for each copy in a thread of its own. Returns what each threw.
-inline std::vector<std::exception_ptr>
-run_copies(std::size_t count, const std::function<void(std::size_t)>& f) {
-  std::vector<std::exception_ptr> thrown(count);
-  std::vector<std::thread> threads;
-  for (std::size_t r = 0; r < count; ++r)
-    threads.emplace_back([&, r] {
-      try {
-        f(r);
-      } catch (...) {
-        thrown[r] = std::current_exception();
-      }
-    });
-  for (auto& thread : threads)
-    thread.join();
-  return thrown;
-}
+using testing::on_threads;
+using testing::rethrow_first;
 
-/// As `run_copies`, and nobody may throw.
+/// As `on_threads`, and nobody may throw.
 inline void run_all(std::size_t count,
                     const std::function<void(std::size_t)>& f) {
-  for (const auto& x : run_copies(count, f))
-    if (x)
-      std::rethrow_exception(x);
+  rethrow_first(on_threads(count, f));
 }
 
 /// Code and text of what a copy threw: `{none, ""}` if it did not.

@@ -87,11 +87,6 @@ outputs layers_with(caf::actor_system& system,
   return run_layers(copies);
 }
 
-shared_tensor share(const tensor& x) {
-  auto copy = std::make_shared<tensor>(x);
-  return {copy->view(), copy};
-}
-
 bytes fetch(const shared_tensor& x, const tensor& like) {
   const auto* first = static_cast<const std::byte*>(x.view().data());
   return {first, first + like.bytes.size()};
@@ -151,7 +146,7 @@ void check_failure(caf::actor_system& system, std::size_t missing, Fault fault,
                    errc code, const std::string& part) {
   auto copies = make_copies(system, options_of(4), copy_count);
   execute_replication_callbacks(copies);
-  auto thrown = run_copies(copy_count, [&](std::size_t r) {
+  auto thrown = on_threads(copy_count, [&](std::size_t r) {
     auto x = make_input(r, 0, false);
     tensor y{x.layout};
     if (r == missing)

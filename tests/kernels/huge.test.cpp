@@ -5,8 +5,7 @@
 
 #include "kernels/half.hpp"
 #include "syncnorm/batch_norm.hpp"
-
-#include <sys/mman.h>
+#include "tests/kernels/reserved_memory.hpp"
 
 #include <algorithm>
 #include <array>
@@ -28,30 +27,19 @@ constexpr std::int64_t mask_bytes = (elements + 63) / 64 * 8;
 constexpr std::int64_t needed_bytes =
     tensor_bytes + mask_bytes + (std::int64_t{2} << 30);
 
-/// Zeros, which take memory once they are written to.
+/// All of it will be written.
 class zeroed_memory {
 public:
-  explicit zeroed_memory(std::int64_t bytes) : bytes_{std::size_t(bytes)} {
-    data_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
-                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    REQUIRE(data_ != MAP_FAILED);
-#ifdef MADV_HUGEPAGE
-    madvise(data_, bytes_, MADV_HUGEPAGE);
-#endif
-  }
-  zeroed_memory(const zeroed_memory&) = delete;
-  zeroed_memory& operator=(const zeroed_memory&) = delete;
-  ~zeroed_memory() {
-    munmap(data_, bytes_);
+  explicit zeroed_memory(std::int64_t bytes) : memory_{std::size_t(bytes)} {
+    memory_.use_huge_pages();
   }
 
   [[nodiscard]] std::uint16_t* data() {
-    return static_cast<std::uint16_t*>(data_);
+    return reinterpret_cast<std::uint16_t*>(memory_.data());
   }
 
 private:
-  std::size_t bytes_;
-  void* data_;
+  test::reserved_memory memory_;
 };
 
 std::uint16_t bits(double value) {

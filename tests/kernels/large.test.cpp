@@ -3,42 +3,26 @@
 
 #include "syncnorm/batch_norm.hpp"
 #include "tests/kernels/cases.hpp"
+#include "tests/kernels/reserved_memory.hpp"
 
 #include <doctest/doctest.h>
-#include <sys/mman.h>
 
 using namespace syncnorm;
 using namespace syncnorm::test;
 
 namespace {
 
-/// Address space whose pages are zero until they are written to.
-class sparse_memory {
+/// A tensor of float16.
+class sparse_memory : public reserved_memory {
 public:
-  explicit sparse_memory(std::size_t bytes) : bytes_{bytes} {
-    data_ = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    REQUIRE(data_ != MAP_FAILED);
-  }
-  sparse_memory(const sparse_memory&) = delete;
-  sparse_memory& operator=(const sparse_memory&) = delete;
-  ~sparse_memory() {
-    munmap(data_, bytes_);
-  }
+  using reserved_memory::reserved_memory;
 
-  [[nodiscard]] std::byte* data() {
-    return static_cast<std::byte*>(data_);
-  }
   void set(std::int64_t element, double value) {
     write_element(dtype::float16, data() + element * 2, value);
   }
   [[nodiscard]] double get(std::int64_t element) {
     return read_element(dtype::float16, data() + element * 2);
   }
-
-private:
-  std::size_t bytes_;
-  void* data_;
 };
 
 constexpr std::int64_t two_31 = std::int64_t{1} << 31;

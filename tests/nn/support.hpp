@@ -15,13 +15,12 @@
 #include "syncnorm/nn/data_parallel_with_callback.hpp"
 #include "syncnorm/nn/synchronize.hpp"
 #include "syncnorm/nn/synchronized_batch_norm.hpp"
+#include "tests/on_threads.hpp"
 
 #include <chrono>
 #include <cstddef>
 #include <exception>
-#include <functional>
 #include <string>
-#include <thread>
 #include <vector>
 
 namespace syncnorm::nn::test {
@@ -70,30 +69,8 @@ inline DataParallelWithCallbackOptions on_patient_cpus(std::size_t n) {
       .synchronize(patient());
 }
 
-/// Runs `body(r)` for each of `n` copies on a thread of its own and waits.
-/// Returns what each threw, or null.
-inline std::vector<std::exception_ptr>
-on_threads(std::size_t n, const std::function<void(std::size_t)>& body) {
-  std::vector<std::exception_ptr> errors(n);
-  std::vector<std::thread> threads;
-  for (std::size_t r = 0; r < n; ++r)
-    threads.emplace_back([&, r] {
-      try {
-        body(r);
-      } catch (...) {
-        errors[r] = std::current_exception();
-      }
-    });
-  for (auto& thread : threads)
-    thread.join();
-  return errors;
-}
-
-inline void rethrow_first(const std::vector<std::exception_ptr>& errors) {
-  for (const auto& x : errors)
-    if (x)
-      std::rethrow_exception(x);
-}
+using syncnorm::testing::on_threads;
+using syncnorm::testing::rethrow_first;
 
 /// The text of an exception, empty for none.
 inline std::string text_of(const std::exception_ptr& x) {

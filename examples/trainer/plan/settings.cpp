@@ -54,6 +54,15 @@ std::chrono::nanoseconds settings::round_deadline() const {
 }
 
 void settings::validate() const {
+  validate_training();
+  validate_processes();
+  validate_tls();
+  // Who joins writes nothing.
+  if (join.empty())
+    validate_checkpoint();
+}
+
+void settings::validate_training() const {
   require(batch > 0, "batch", "1 or more", 0);
   // More are a typing error, and their steps overflow.
   require(epochs > 0 && epochs <= 1'000'000'000, "epochs", "1 to 1000000000",
@@ -72,6 +81,9 @@ void settings::validate() const {
   // No image has more pixels a side.
   require(shift <= 16384, "shift", "0 to 16384 pixels",
           static_cast<double>(shift));
+}
+
+void settings::validate_processes() const {
   if (!eval.empty() && (!serve.empty() || !join.empty()))
     throw failure{fmt::format("--eval, --{}: expected one of them, found both",
                               serve.empty() ? "join" : "serve")};
@@ -85,6 +97,9 @@ void settings::validate() const {
   // A message has less than 2 GB.
   require(chunk >= 1 && chunk <= 1 << 20, "chunk", "1 to 1048576 KiB",
           static_cast<double>(chunk));
+}
+
+void settings::validate_tls() const {
   auto files = {tls_certificate.empty(), tls_key.empty(), tls_ca.empty()};
   if (std::ranges::adjacent_find(files, std::not_equal_to<>{}) != files.end())
     throw failure{"--tls-certificate, --tls-key, --tls-ca: expected all three, "
@@ -92,9 +107,9 @@ void settings::validate() const {
   if (has_tls() && insecure)
     throw failure{"--insecure, --tls-certificate: expected one of them, found "
                   "both"};
-  // Who joins writes nothing.
-  if (!join.empty())
-    return;
+}
+
+void settings::validate_checkpoint() const {
   if (resume && checkpoint.empty())
     throw failure{"--resume: expected --checkpoint=DIR, found none"};
   if (every > 0 && checkpoint.empty())

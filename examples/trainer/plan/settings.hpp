@@ -118,6 +118,12 @@ struct settings {
   /// @throws failure for a number that is out of range, or options that do not
   ///         go together.
   void validate() const;
+
+private:
+  void validate_training() const;
+  void validate_processes() const;
+  void validate_tls() const;
+  void validate_checkpoint() const;
 };
 
 [[nodiscard]] std::string to_string(model_kind kind);

@@ -80,15 +80,26 @@ config::config() {
   // With other heartbeats once `parse` knows the deadline.
   use_network(*this);
   options_.data = SYNCNORM_TRAIN_DATA;
-  compat::option_group{custom_options_, "global"}
-      .add(options_.data, "data", "folder of the data set (IDX or CIFAR-10)")
+  compat::option_group all{custom_options_, "global"};
+  add_model_options(all);
+  add_training_options(all);
+  add_file_options(all);
+  add_process_options(all);
+  add_security_options(all);
+}
+
+void config::add_model_options(compat::option_group& all) {
+  all.add(options_.data, "data", "folder of the data set (IDX or CIFAR-10)")
       .add(options_.devices, "devices",
            "one replica each, e.g. cpu*4 or cuda:0,cuda:1")
       .add(model_, "model", "mlp, cnn or resnet")
       .add(norm_, "norm", "batch norm: sync, local or frozen")
-      .add(precision_, "precision", "f32, f64 or bf16")
-      .add(count(options_.batch, "batch", 1), "batch",
-           "samples of a step, over all replicas")
+      .add(precision_, "precision", "f32, f64 or bf16");
+}
+
+void config::add_training_options(compat::option_group& all) {
+  all.add(count(options_.batch, "batch", 1), "batch",
+          "samples of a step, over all replicas")
       .add(count(options_.epochs, "epochs", 1), "epochs",
            "how often to show each sample")
       .add(options_.rate, "lr", "learning rate")
@@ -99,16 +110,22 @@ config::config() {
       .add(count(options_.seed, "seed", 0), "seed",
            "of the first weights and the order")
       .add(count(options_.shift, "shift", 0), "shift",
-           "moves training images by up to N pixels")
-      .add(options_.metrics, "metrics", "CSV file, one row a step and an epoch")
+           "moves training images by up to N pixels");
+}
+
+void config::add_file_options(compat::option_group& all) {
+  all.add(options_.metrics, "metrics", "CSV file, one row a step and an epoch")
       .add(options_.logdir, "logdir", "folder for TensorBoard's event files")
       .add(options_.checkpoint, "checkpoint", "folder of the checkpoint")
       .add(count(options_.every, "every", 0), "every",
            "steps between checkpoints, 0: each epoch")
       .add(options_.resume, "resume", "go on from the checkpoint")
-      .add(options_.eval, "eval", "print the accuracy of this checkpoint")
-      .add(options_.serve, "serve",
-           "HOST:PORT at which other processes join this one")
+      .add(options_.eval, "eval", "print the accuracy of this checkpoint");
+}
+
+void config::add_process_options(compat::option_group& all) {
+  all.add(options_.serve, "serve",
+          "HOST:PORT at which other processes join this one")
       .add(count(options_.workers, "workers", 0), "workers",
            "number of processes that join")
       .add(options_.join, "join", "HOST:PORT of the process to join")
@@ -123,9 +140,12 @@ config::config() {
       .add(options_.deadline, "deadline",
            "seconds that a replica may keep the others waiting")
       .add(options_.patience, "patience",
-           "seconds for the processes to come together")
-      .add(options_.tls_certificate, "tls-certificate",
-           "PEM file: who this process is to the others")
+           "seconds for the processes to come together");
+}
+
+void config::add_security_options(compat::option_group& all) {
+  all.add(options_.tls_certificate, "tls-certificate",
+          "PEM file: who this process is to the others")
       .add(options_.tls_key, "tls-key", "PEM file: the certificate's key")
       .add(options_.tls_ca, "tls-ca",
            "PEM file: the CA of the others' certificates")

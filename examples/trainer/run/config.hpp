@@ -25,6 +25,13 @@ public:
   std::optional<settings> read(int argc, char** argv);
 
 private:
+  // In the order of the help text.
+  void add_model_options(compat::option_group& all);
+  void add_training_options(compat::option_group& all);
+  void add_file_options(compat::option_group& all);
+  void add_process_options(compat::option_group& all);
+  void add_security_options(compat::option_group& all);
+
   /// Sees to it that strangers cannot take part: TLS, or this machine alone.
   void protect();
 

@@ -15,8 +15,8 @@
 
 namespace syncnorm::detail {
 
-/// What a replica is told whose master is gone, or, as `no_replica`, somebody
-/// who only asks.
+/// The error of a replica whose master is gone.
+/// @param identifier of the replica; `no_replica` for somebody who only asks.
 inline caf::error master_is_down(std::int64_t identifier,
                                  const caf::error& reason) {
   // Another node's, and so of any length.

@@ -1,7 +1,8 @@
 #pragma once
 
-// One spelling for CAF 0.17.6 and 1.x. The files included here, and
-// `caf/command_line.hpp`, are the only ones that know CAF's versions.
+// One spelling for CAF 0.17.6 and 1.x: the files of `detail/caf/` are the only
+// headers that know CAF's versions. `command_line.hpp` there, for programs, is
+// not among those included here.
 
 #include "syncnorm/detail/caf/answer_any.hpp"
 #include "syncnorm/detail/caf/configure.hpp"
@@ -11,6 +12,7 @@
 #include "syncnorm/detail/caf/lent_thread.hpp"
 #include "syncnorm/detail/caf/line.hpp"
 #include "syncnorm/detail/caf/log.hpp"
+#include "syncnorm/detail/caf/logger_guard.hpp"
 #include "syncnorm/detail/caf/monitor.hpp"
 #include "syncnorm/detail/caf/round_instruments.hpp"
 #include "syncnorm/detail/caf/send.hpp"

@@ -9,7 +9,7 @@ namespace syncnorm::detail {
 
 template <class In, class Out>
 void round_keeper<In, Out>::fail(caf::error reason, fault from) {
-  // Between two rounds these end nothing that has begun.
+  // Between two rounds these interrupt nothing, and are no failures to count.
   auto between = seats_.arrived() == 0
                  && (reason == errc::stale || reason == errc::master_down);
   failure_ = std::move(reason);
@@ -70,7 +70,8 @@ void round_keeper<In, Out>::expel(std::size_t position,
   // The next message is a round's first.
   if (seats_.arrived() == 0)
     stop_asking();
-  // No successor is to be taken for the sender: it is answered with `reason`.
+  // Its early message is refused now: who registers under its identifier later
+  // must not inherit it.
   if (auto early = early_.extract(identifier))
     early.mapped()();
 }

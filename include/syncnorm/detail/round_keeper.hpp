@@ -71,30 +71,14 @@ public:
         [this](register_slave_atom, std::int64_t id) {
           return enlist(participant::slave(id));
         },
-        [this](run_slave_atom, const round_tag& tag,
-               In& message) -> caf::result<Out> {
-          auto* origin = this->current_sender().get();
-          contribute(tag, message, promise_reply(), origin);
-          return caf::delegated<Out>{};
+        [this](run_slave_atom, const round_tag& tag, In& message) {
+          return run_slave(tag, message);
         },
         [this](run_slave_atom, const round_tag& tag, In& message,
-               reply_slot& slot) {
-          if (slot.is_from_here())
-            contribute(tag, message, target{std::move(slot)}, std::nullopt);
-        },
-        [this](run_master_atom, In& message) -> caf::result<Out> {
-          // Of a message that nobody sends nobody knows on which node.
-          if (!this->current_sender())
-            return make_error(errc::unregistered, anonymous_text(where()));
-          adopt_owner();
-          lead(message, promise_reply());
-          return caf::delegated<Out>{};
-        },
+               reply_slot& slot) { run_slave_thread(tag, message, slot); },
+        [this](run_master_atom, In& message) { return run_master(message); },
         [this](run_master_atom, In& message, reply_slot& slot) {
-          if (!slot.is_from_here())
-            return;
-          forget_owner();
-          lead(message, target{std::move(slot)});
+          run_master_thread(message, slot);
         },
         [this](nr_slaves_atom) { return nr_slaves(); },
         [this](get_metrics_atom) { return count(); },
@@ -110,11 +94,8 @@ public:
         [this](register_relay_atom, std::int64_t first, std::int64_t count) {
           return enlist(participant::relay(first, count));
         },
-        [this](run_relay_atom, const round_tag& tag,
-               const relay_parts& parts) -> caf::result<Out> {
-          auto* origin = this->current_sender().get();
-          contribute_parts(tag, parts, promise_reply(), origin);
-          return caf::delegated<Out>{};
+        [this](run_relay_atom, const round_tag& tag, const relay_parts& parts) {
+          return run_relay(tag, parts);
         },
         [this](round_failed_atom, const round_tag& tag, const caf::error& why) {
           on_round_failed(tag, why);
@@ -199,9 +180,9 @@ protected:
                || reason == caf::exit_reason::user_shutdown);
   }
 
-  /// The same of what a relay, or a relay's parent, reports. It does not say
-  /// how: whether somebody has left in good order or not, the round that comes
-  /// fails for all, and is counted then. Of one that goes on, it counts now.
+  /// The same of what a relay, or a relay's parent, reports, which does not say
+  /// whether whoever is down has left in good order. Where that fails the next
+  /// round for all, it is counted then; where rounds go on, it is counted now.
   [[nodiscard]] bool may_be_quiet(const caf::error& reason) const {
     return seats_.arrived() == 0 && reason == errc::participant_down
            && policy_ == failure_policy::fail_round;
@@ -268,11 +249,46 @@ protected:
   caf::timespan waited_{0};
   /// Set from a round's failure to the next generation.
   std::optional<caf::error> failure_;
-  /// Nobody has been told of it that somebody left in good order, between two
-  /// rounds: until then nothing has failed.
+  /// The failure is that somebody left in good order, between two rounds. It is
+  /// neither counted nor logged until somebody is told of it.
   bool is_untold_ = false;
 
 private:
+  // -- messages of actors and of threads of this process ----------------------
+
+  caf::result<Out> run_slave(const round_tag& tag, In& message) {
+    auto* origin = this->current_sender().get();
+    contribute(tag, message, promise_reply(), origin);
+    return caf::delegated<Out>{};
+  }
+
+  void run_slave_thread(const round_tag& tag, In& message, reply_slot& slot) {
+    if (slot.is_from_here())
+      contribute(tag, message, target{std::move(slot)}, std::nullopt);
+  }
+
+  caf::result<Out> run_master(In& message) {
+    // An anonymous message may have come from any node.
+    if (!this->current_sender())
+      return make_error(errc::unregistered, anonymous_text(where()));
+    adopt_owner();
+    lead(message, promise_reply());
+    return caf::delegated<Out>{};
+  }
+
+  void run_master_thread(In& message, reply_slot& slot) {
+    if (!slot.is_from_here())
+      return;
+    forget_owner();
+    lead(message, target{std::move(slot)});
+  }
+
+  caf::result<Out> run_relay(const round_tag& tag, const relay_parts& parts) {
+    auto* origin = this->current_sender().get();
+    contribute_parts(tag, parts, promise_reply(), origin);
+    return caf::delegated<Out>{};
+  }
+
   /// From here on the target holds the sender: `current_sender` is empty.
   target promise_reply() {
     return target{*this, this->make_response_promise()};
