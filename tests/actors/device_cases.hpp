@@ -6,6 +6,7 @@
 
 #include "syncnorm/batch_norm_layer.hpp"
 #include "syncnorm/batch_norm_stage.hpp"
+#include "tests/actors/device_support.hpp"
 #include "tests/actors/device_tensors.hpp"
 #include "tests/actors/layer_copies.hpp"
 
@@ -40,80 +41,6 @@ std::vector<device> on_devices(std::size_t count) {
     result.push_back(places()[i % places().size()]);
   return result;
 }
-
-/// How far float32 and float64 statistics may be from the truth, for values and
-/// sums of the sizes below.
-double tolerance_of(dtype type) {
-  return type == dtype::float64 ? 1e-10 : 2e-5;
-}
-
-void check_near(const tensor& got, const tensor& want, double tolerance) {
-  REQUIRE(got.layout.shape == want.layout.shape);
-  reference::for_each({want}, [&](auto, auto, auto i) {
-    auto distance = std::abs(got.get(i) - want.get(i));
-    if (!(distance <= tolerance * (1 + std::abs(want.get(i)))))
-      FAIL_CHECK("got " << got.get(i) << ", want " << want.get(i));
-  });
-}
-
-void check_near(const std::vector<double>& got, const std::vector<double>& want,
-                double tolerance) {
-  REQUIRE(got.size() == want.size());
-  for (std::size_t i = 0; i < got.size(); ++i)
-    if (!(std::abs(got[i] - want[i]) <= tolerance * (1 + std::abs(want[i]))))
-      FAIL_CHECK("got " << got[i] << ", want " << want[i]);
-}
-
-/// A step of copies against one device on the whole batch.
-class device_step {
-public:
-  device_step(const batch_norm_options& options,
-              const std::vector<std::int64_t>& samples, unsigned seed)
-      : options_{options} {
-    std::mt19937 random{seed};
-    for (auto n : samples) {
-      std::array sizes{n, options.channels, std::int64_t{6}};
-      auto layout = make_layout(options.type, sizes);
-      for (auto* list : {&xs, &dys})
-        list->emplace_back(layout);
-      fill(xs.back(), random, 3, 2);
-      fill(dys.back(), random);
-      // One channel varies less than eps, for eps_mode::clamp.
-      for (std::int64_t s = 0; s < n; ++s)
-        for (std::int64_t i = 0; i < 6; ++i)
-          xs.back().set(xs.back().at(s, 0, i), 1e-4 * double(i % 2));
-    }
-  }
-
-  /// @param weight, bias as the copies have them.
-  void expect(const std::vector<double>& weight,
-              const std::vector<double>& bias) {
-    truth = {options_.eps, options_.mode, weight, bias};
-    truth.forward(xs);
-    truth.backward(xs, dys);
-    ys = dxs = xs;
-    reference::for_each(xs, [&](auto c, auto r, auto i) {
-      ys[r].set(i, truth.y(c, xs[r].get(i)));
-      dxs[r].set(i, truth.dx(c, xs[r].get(i), dys[r].get(i)));
-    });
-  }
-
-  /// Gradient of the weight of copy `r`.
-  [[nodiscard]] std::vector<double> weight_gradient(std::size_t r) const {
-    std::vector<double> result(truth.weight.size());
-    reference::for_each({xs[r]}, [&](auto c, auto, auto i) {
-      result[c] +=
-          dys[r].get(i) * (xs[r].get(i) - truth.mean[c]) * truth.inv_std[c];
-    });
-    return result;
-  }
-
-  std::vector<tensor> xs, dys, ys, dxs;
-  reference truth;
-
-private:
-  batch_norm_options options_;
-};
 
 /// A layer on each of `where`, replicated.
 layers make_layers(caf::actor_system& system, batch_norm_options options,
@@ -207,50 +134,6 @@ void check_layers(caf::actor_system& system, const batch_norm_options& options,
     check_near(dx, want, 10 * tolerance);
   });
 }
-
-const std::vector<batch_norm_options> all_options{
-    {.name = "bn", .channels = 3, .type = dtype::float64},
-    {.name = "bn",
-     .channels = 3,
-     .type = dtype::float32,
-     .eps = 1e-3,
-     .mode = eps_mode::clamp},
-    {.name = "bn",
-     .channels = 3,
-     .type = dtype::float64,
-     .eps = 1e-3,
-     .mode = eps_mode::clamp,
-     .momentum = std::nullopt}};
-
-/// What a request was answered.
-struct stage_answer {
-  caf::error reason;
-  shared_tensor value;
-  std::uint64_t pass_id = 0;
-};
-
-template <class Pending>
-stage_answer await_forward(Pending pending) {
-  stage_answer result;
-  std::move(pending).receive(
-      [&](const shared_tensor& y, std::uint64_t pass_id) {
-        result.value = y;
-        result.pass_id = pass_id;
-      },
-      [&](caf::error& reason) { result.reason = std::move(reason); });
-  return result;
-}
-
-template <class Pending>
-stage_answer await_backward(Pending pending) {
-  stage_answer result;
-  std::move(pending).receive(
-      [&](const shared_tensor& dx) { result.value = dx; },
-      [&](caf::error& reason) { result.reason = std::move(reason); });
-  return result;
-}
-
-using stages = std::vector<std::unique_ptr<batch_norm_stage>>;
 
 /// A stage on each of `where`, replicated.
 stages make_stages(caf::actor_system& system, batch_norm_options options,

@@ -6,29 +6,7 @@
 
 #include "tests/actors/device_cases.hpp"
 
-namespace {
-
-/// `content` in host memory, between samples that are no part of it.
-shared_tensor with_gaps(const tensor& content) {
-  auto wide = content.layout;
-  wide.sample_stride += 5;
-  auto width = size_of(wide.type);
-  auto samples = std::size_t(wide.shape.samples);
-  auto memory = std::make_shared<std::vector<std::byte>>(
-      (samples * std::size_t(wide.sample_stride) + 1) * width, std::byte{0x7f});
-  auto sample = samples == 0 ? 0 : content.bytes.size() / samples;
-  for (std::size_t n = 0; n < samples; ++n)
-    copy_bytes(memory->data() + n * std::size_t(wide.sample_stride) * width,
-               content.bytes.data() + n * sample, sample);
-  return {const_tensor_view{memory->data(), wide}, memory};
-}
-
-tensor on_host(const shared_tensor& x) {
-  REQUIRE(x.view().where() == device{});
-  return placed_tensor::fetch({}, x.view());
-}
-
-} // namespace
+namespace {} // namespace
 
 TEST_CASE_FIXTURE(layer_fixture,
                   "a slave actor on a device copies tensors that "
