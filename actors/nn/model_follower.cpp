@@ -78,12 +78,17 @@ void share_version(at::Tensor& copy, const at::Tensor& original) {
 /// `original` now, have its version. Graphs that have saved what was in the
 /// copy before learn of it if that was something else.
 void take_over_version(at::Tensor& copy, const at::Tensor& original) {
-  if (copy.is_inference() || original.is_inference())
+  // What was made under `c10::InferenceMode` counts none, nor does it when it
+  // has got other memory.
+  const auto& counter = torch::autograd::impl::version_counter(original);
+  if (copy.is_inference() || !counter.enabled())
     return;
-  auto version = static_cast<std::uint32_t>(original._version());
-  if (static_cast<std::uint32_t>(copy._version()) == version)
+  auto version = counter.current_version();
+  const auto& own = torch::autograd::impl::version_counter(copy);
+  if (own.enabled() && own.current_version() == version)
     return;
-  torch::autograd::impl::bump_version(copy);
+  if (own.enabled())
+    torch::autograd::impl::bump_version(copy);
   torch::autograd::impl::set_version_counter(copy,
                                              c10::VariableVersion{version});
 }

@@ -425,6 +425,33 @@ TEST_CASE("weights that were written to since the forward pass are noticed in "
   }
 }
 
+TEST_CASE("copies on a device that were made under InferenceMode learn "
+          "statistics outside of it, also with a weight that was made there") {
+  actors env;
+  SynchronizedBatchNorm2d layer{5};
+  {
+    c10::InferenceMode inference;
+    layer->weight.set_requires_grad(false);
+    layer->weight.set_data(torch::full({5}, 2, torch::kFloat));
+  }
+  SynchronizedBatchNorm2d plain{
+      std::dynamic_pointer_cast<SynchronizedBatchNorm2dImpl>(layer->clone())};
+  DataParallelWithCallback parallel{
+      env.system, layer,
+      DataParallelWithCallbackOptions{}.devices({cpu, on_devices(1)[0]})};
+  {
+    c10::InferenceMode inference;
+    parallel->eval();
+    parallel->forward(random_batch(4, torch::kFloat));
+    parallel->train();
+  }
+  torch::NoGradGuard no_grad;
+  for (int pass = 0; pass < 2; ++pass) {
+    auto x = random_batch(4, torch::kFloat);
+    CHECK(distance(plain->forward(x), parallel->forward(x).to(cpu)) <= 1e-5);
+  }
+}
+
 TEST_CASE("a layer that was made under InferenceMode trains its statistics on "
           "a device as on a CPU") {
   c10::InferenceMode inference;
