@@ -5,17 +5,36 @@
 using namespace syncnorm;
 using namespace syncnorm::test;
 
-TEST_CASE_FIXTURE(gpu_fixture, "a device that fails is an error that names the "
-                               "layer and the replica, for each request") {
-  auto net = make_stages(2, options_on(0));
+namespace {
+
+/// Two copies on devices that have not begun, each asked for a pass.
+struct two_at_work : gpu_fixture {
+  stages net = make_stages(2, options_on(0));
   device_step now{all_options[0], {2, 2}, 1};
-  auto x0 = place(0, now.xs[0]);
-  auto x1 = place(1, now.xs[1]);
-  devices.hold();
+  placed_tensor x0 = place(0, now.xs[0]);
+  placed_tensor x1 = place(1, now.xs[1]);
   caf::scoped_actor self{system};
-  auto a = detail::request(self, net[0]->slave(), forward_atom_v, x0.share());
-  auto b = detail::request(self, net[1]->slave(), forward_atom_v, x1.share());
-  await_first_pass(net);
+
+  using pending_type = decltype(detail::request(self, net[0]->slave(),
+                                                forward_atom_v, x0.share()));
+
+  pending_type ask(std::size_t r, const placed_tensor& x) {
+    devices.hold();
+    return detail::request(self, net[r]->slave(), forward_atom_v, x.share());
+  }
+
+  pending_type a = ask(0, x0);
+  pending_type b = ask(1, x1);
+
+  two_at_work() {
+    await_first_pass(net);
+  }
+};
+
+} // namespace
+
+TEST_CASE_FIXTURE(two_at_work, "a device that fails is an error that names the "
+                               "layer and the replica, for each request") {
   devices.break_device(0);
   devices.break_device(1);
   devices.go();
@@ -28,17 +47,8 @@ TEST_CASE_FIXTURE(gpu_fixture, "a device that fails is an error that names the "
   CHECK(contains(describe(second), "layer bn: replica 1: "));
 }
 
-TEST_CASE_FIXTURE(gpu_fixture, "the others learn in their next round of a "
+TEST_CASE_FIXTURE(two_at_work, "the others learn in their next round of a "
                                "device that failed at the end of the last") {
-  auto net = make_stages(2, options_on(0));
-  device_step now{all_options[0], {2, 2}, 1};
-  auto x0 = place(0, now.xs[0]);
-  auto x1 = place(1, now.xs[1]);
-  devices.hold();
-  caf::scoped_actor self{system};
-  auto a = detail::request(self, net[0]->slave(), forward_atom_v, x0.share());
-  auto b = detail::request(self, net[1]->slave(), forward_atom_v, x1.share());
-  await_first_pass(net);
   devices.break_device(1);
   devices.go();
   CHECK(code_of(await_forward(std::move(b)).reason) == errc::device_failure);
