@@ -18,8 +18,8 @@ namespace syncnorm::cuda {
 // before it: the blocks stand ready by the time when that ends, by CUDA's
 // programmatic dependent launch. Other code starts when that has ended.
 
-/// What every kernel does first (a test looks): waits for all that was enqueued
-/// before it.
+/// What every kernel does first (a test looks), but for finding out what is its
+/// to do: waits for all that was enqueued before it.
 __device__ inline void wait_for_earlier_kernels() {
 #if __CUDA_ARCH__ >= 900
   cudaGridDependencySynchronize();
@@ -28,8 +28,9 @@ __device__ inline void wait_for_earlier_kernels() {
 
 /// Lets the blocks of the kernel that is enqueued next come as soon as there is
 /// room for them, as each block does when it ends. Before that for kernels of
-/// few blocks alone: beside many, those that come early are spread unevenly
-/// over what room there is, and the multiprocessors with most of them end last.
+/// few blocks alone, or where the next one has few: where both have many, those
+/// that come early are spread unevenly over what room there is, and the
+/// multiprocessors with most of them end last.
 __device__ inline void let_next_kernel_come() {
 #if __CUDA_ARCH__ >= 900
   cudaTriggerProgrammaticLaunchCompletion();
@@ -58,24 +59,41 @@ inline bool waits_by_itself(int device_index, const void* kernel) {
   return result;
 }
 
-/// Enqueues `kernel` with a grid of one dimension on the stream of `scope`.
+/// Blocks of a grid, or threads of a block: of one dimension or two.
+struct extent {
+  std::int64_t x = 1;
+  std::int64_t y = 1;
+
+  extent(std::int64_t along_x) : x{along_x} {}
+  extent(std::int64_t along_x, std::int64_t along_y) : x{along_x}, y{along_y} {}
+
+  explicit operator dim3() const {
+    return {unsigned(x), unsigned(y)};
+  }
+};
+
+/// Enqueues `kernel` on the stream of `scope`.
 /// @param name  the kernel's, for errors.
 /// @throws error `invalid_argument` if the tensor needs more blocks than a
 ///         grid can have, `device_failure` if the launch fails.
 template <class... Parameters, class... Arguments>
 void launch(const device_scope& scope, std::string_view name,
-            void (*kernel)(Parameters...), std::int64_t blocks, int threads,
+            void (*kernel)(Parameters...), extent blocks, extent threads,
             Arguments&&... arguments) {
-  constexpr auto most = std::int64_t{std::numeric_limits<int>::max()};
-  if (blocks > most)
+  constexpr auto most_x = std::int64_t{std::numeric_limits<int>::max()};
+  constexpr auto most_y = std::int64_t{65535};
+  if (blocks.x > most_x || blocks.y > most_y) {
+    auto wide = blocks.x > most_x;
     throw error{errc::invalid_argument,
                 std::string{scope.operation()} + ": " + std::string{name}
                     + ": expected a tensor that takes at most "
-                    + std::to_string(most) + " blocks, got "
-                    + std::to_string(blocks)};
+                    + std::to_string(wide ? most_x : most_y) + " blocks"
+                    + (wide ? "" : " for a channel") + ", got "
+                    + std::to_string(wide ? blocks.x : blocks.y)};
+  }
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3{unsigned(blocks)};
-  config.blockDim = dim3{unsigned(threads)};
+  config.gridDim = dim3(blocks);
+  config.blockDim = dim3(threads);
   config.stream = scope.stream();
   cudaLaunchAttribute early{};
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;

@@ -3,7 +3,11 @@
 // The second pass of a reduction: from the partial results of the runs to the
 // result of a channel.
 
-#include "kernels/cuda/plane_reduce.hpp"
+#include "kernels/cuda/divisor.hpp"
+#include "kernels/cuda/known_merge.hpp"
+#include "kernels/cuda/partition.hpp"
+
+#include <cstdint>
 
 namespace syncnorm::cuda {
 
@@ -11,26 +15,40 @@ namespace syncnorm::cuda {
 /// are more than a warp merges as fast.
 inline constexpr int merge_threads = 128;
 
-/// The partial results of a channel stand in `splits` rows of `fold` columns
-/// each, all relative to the same constants.
+/// Which partial results a thread merges first, and of how many elements these
+/// are.
+template <class Real>
+struct partials_place {
+  /// Loads that are under way at the same time.
+  static constexpr int flight = 4;
+
+  std::int64_t at[flight];
+  known_tree<Real, flight> merges;
+  /// Elements of all that the thread merges.
+  Real count = 0;
+};
+
+/// The partial results of a channel stand in `fold` columns of `splits` each,
+/// all relative to the same constants.
 template <class Reduction>
 struct merge_partials_task {
   using state = typename Reduction::state;
   /// Counts are of the type that weights are calculated in, which makes a
   /// merge shorter.
-  using share_type = counted<Reduction, typename Reduction::real>;
+  using real = typename Reduction::real;
+  using place = partials_place<real>;
 
   Reduction reduction;
   reduce_plan plan;
   divisor fold;
-  const state* partials = nullptr;
+  const stored<state>* partials = nullptr;
 
   merge_partials_task(const Reduction& what, const reduce_plan& how,
                       const void* scratch)
       : reduction{what},
         plan{how},
         fold{how.shape.fold},
-        partials{static_cast<const state*>(scratch)} {}
+        partials{static_cast<const stored<state>*>(scratch)} {}
 
   [[nodiscard]] std::int64_t channels() const {
     return plan.shape.channels / fold.value();
@@ -45,38 +63,67 @@ struct merge_partials_task {
     return partials_per_channel() <= 2 * warp_threads;
   }
 
-  /// Merges every `threads`-th partial result of `channel` of `channels`, in
-  /// order; the next ones are under way before one is used.
-  SYNCNORM_HOST_DEVICE share_type share(std::int64_t channel,
-                                        std::int64_t channels, int thread,
-                                        int threads) const {
-    share_type mine;
-    for (std::int64_t first = thread; first < partials_per_channel();
-         first += flight * threads) {
-      share_type next[flight];
-      SYNCNORM_UNROLL
-      for (int i = 0; i < flight; ++i)
-        if (first + i * threads < partials_per_channel())
-          next[i] = partial(channel, channels, first + i * threads);
-      SYNCNORM_UNROLL
-      for (int i = 0; i < flight; ++i)
-        mine = merge_counted<Reduction>{}(mine, next[i]);
+  /// Of every `threads`-th partial result of `channel` of `channels`, in order:
+  /// the first ones and their merges. Reads nothing but the task: not what
+  /// earlier kernels leave.
+  [[nodiscard]] SYNCNORM_HOST_DEVICE place place_of(std::int64_t channel,
+                                                    std::int64_t channels,
+                                                    int thread,
+                                                    int threads) const {
+    place result;
+    real counts[place::flight];
+    SYNCNORM_UNROLL
+    for (int i = 0; i < place::flight; ++i) {
+      auto which = thread + std::int64_t{i} * threads;
+      auto there = which < partials_per_channel();
+      result.at[i] = there ? index_of(which, channel, channels) : 0;
+      counts[i] = there ? count_of(which) : real(0);
     }
-    return mine;
+    result.merges = known_tree<real, place::flight>{counts};
+    result.count = result.merges.count;
+    for (auto i = after(thread, threads); i < partials_per_channel();
+         i += threads)
+      result.count += count_of(i);
+    return result;
+  }
+
+  /// Merges what `place_of` tells and those behind.
+  SYNCNORM_HOST_DEVICE state share(const place& mine, std::int64_t channel,
+                                   std::int64_t channels, int thread,
+                                   int threads) const {
+    state next[place::flight];
+    SYNCNORM_UNROLL
+    for (int i = 0; i < place::flight; ++i)
+      if (thread + std::int64_t{i} * threads < partials_per_channel())
+        next[i] = partials[mine.at[i]].value;
+    mine.merges.template apply<Reduction>(next);
+    auto count = mine.merges.count;
+    for (auto i = after(thread, threads); i < partials_per_channel();
+         i += threads) {
+      auto more = count_of(i);
+      known_merge<real>{count, more}.template apply<Reduction>(
+          next[0], partials[index_of(i, channel, channels)].value);
+      count += more;
+    }
+    return next[0];
   }
 
 private:
-  static constexpr int flight = 4;
+  /// The number of the thread's first partial result that is not in its place.
+  [[nodiscard]] SYNCNORM_HOST_DEVICE static std::int64_t after(int thread,
+                                                               int threads) {
+    return thread + std::int64_t{place::flight} * threads;
+  }
 
-  using real = typename Reduction::real;
+  [[nodiscard]] SYNCNORM_HOST_DEVICE real count_of(std::int64_t i) const {
+    return real(plan.count_of(fold.quotient(i)));
+  }
 
-  [[nodiscard]] SYNCNORM_HOST_DEVICE share_type partial(std::int64_t channel,
-                                                        std::int64_t channels,
-                                                        std::int64_t i) const {
+  [[nodiscard]] SYNCNORM_HOST_DEVICE std::int64_t
+  index_of(std::int64_t i, std::int64_t channel, std::int64_t channels) const {
     auto split = fold.quotient(i);
     auto column = (i - split * fold.value()) * channels + channel;
-    return {real(plan.count_of(split)),
-            partials[split * plan.shape.channels + column]};
+    return column * plan.splits + split;
   }
 };
 

@@ -3,6 +3,7 @@
 // A thread's share of a reduction over planes (channels first).
 
 #include "kernels/cuda/divisor.hpp"
+#include "kernels/cuda/known_merge.hpp"
 #include "kernels/cuda/reductions.hpp"
 #include "kernels/cuda/rounds.hpp"
 
@@ -49,8 +50,8 @@ struct plane_task {
   /// elements.
   std::int64_t unit_step = 0;
   std::int64_t step = 0;
-  /// [splits, C]; null if a block's result is the channel's.
-  state* partials = nullptr;
+  /// [C, splits]; null if a block's result is the channel's.
+  stored<state>* partials = nullptr;
 
   plane_task(const Reduction& what, const reduce_plan& how, void* scratch)
       : reduction{what},
@@ -60,7 +61,8 @@ struct plane_task {
         unit_step{block_threads % per_plane.value()},
         step{block_threads / per_plane.value() * plane_stride
              + unit_step * Reduction::width},
-        partials{how.direct() ? nullptr : static_cast<state*>(scratch)} {}
+        partials{how.direct() ? nullptr
+                              : static_cast<stored<state>*>(scratch)} {}
 
   [[nodiscard]] std::int64_t blocks() const {
     return plan.shape.channels * plan.splits;
@@ -81,7 +83,7 @@ struct plane_task {
     if (partials == nullptr)
       reduction.close(channel, known, total.state);
     else
-      partials[split * plan.shape.channels + channel] = total.state;
+      partials[channel * plan.splits + split] = {total.state};
   }
 
 private:

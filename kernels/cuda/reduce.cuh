@@ -8,7 +8,7 @@
 #include "kernels/cuda/row_reduce.hpp"
 
 #include <cub/block/block_reduce.cuh>
-#include <cub/warp/warp_reduce.cuh>
+#include <cub/util_ptx.cuh>
 
 namespace syncnorm::cuda {
 
@@ -54,59 +54,113 @@ inline constexpr int rows_at_a_time = 2;
 template <class Reduction>
 __global__ void __launch_bounds__(block_threads, rows_at_a_time)
     row_reduce_kernel(const __grid_constant__ row_task<Reduction> task) {
+  auto place =
+      task.place_of(blockIdx.x, blockIdx.y, int(threadIdx.x), int(threadIdx.y));
   wait_for_earlier_kernels();
+  // The next kernel merges: it has few blocks.
+  if (task.partials != nullptr)
+    let_next_kernel_come();
   using board_type = row_board<Reduction>;
   // Raw, since shared memory cannot be initialized.
   __shared__ alignas(board_type) unsigned char shared[sizeof(board_type)];
   auto& board = *reinterpret_cast<board_type*>(shared);
-  std::int64_t split = blockIdx.x / task.plan.tiles;
-  std::int64_t tile = blockIdx.x - split * task.plan.tiles;
-  auto thread = int(threadIdx.x);
-  task.share(tile, split, thread, board);
-  for (int distance = task.first_distance(); distance > 0; distance /= 2) {
+  task.share(place, board);
+  task.tree.for_each_level([&](const auto& level) {
     __syncthreads();
-    task.merge(thread, distance, board);
-  }
-  // The first row of threads stores what it merged itself.
-  task.put(tile, split, thread, board);
-  let_next_kernel_come();
+    task.merge(level, place, board);
+  });
+  task.put(place, board);
 }
 
-/// Merges what the threads of a block have; the first one gets the result. By a
-/// tree also from warp to warp, where CUB's reductions of blocks go one by one.
-template <int Threads, class Share, class Merge>
-__device__ Share merge_shares(const Share& mine, const Merge& merge) {
-  constexpr int warps = Threads / warp_threads;
-  using over_lanes = cub::WarpReduce<Share>;
-  __shared__ typename over_lanes::TempStorage lanes[warps];
-  auto warp = int(threadIdx.x) / warp_threads;
-  auto total = over_lanes{lanes[warp]}.Reduce(mine, merge);
-  if constexpr (warps > 1) {
-    using over_warps = cub::WarpReduce<Share, warps>;
-    __shared__ typename over_warps::TempStorage of_warps;
-    // Raw, since shared memory cannot be initialized.
-    __shared__ alignas(Share) unsigned char shared[sizeof(Share) * warps];
-    auto* totals = reinterpret_cast<Share*>(shared);
-    if (threadIdx.x % warp_threads == 0)
-      totals[warp] = total;
-    __syncthreads();
-    if (threadIdx.x < warps)
-      total = over_warps{of_warps}.Reduce(totals[threadIdx.x], merge);
+/// Merges what the threads of a block have, by a tree also from warp to warp,
+/// where CUB's reductions of blocks go one by one. Made before the results are
+/// there; all threads call.
+template <class Reduction, int Threads>
+class block_merge {
+public:
+  using real = typename Reduction::real;
+  using state = typename Reduction::state;
+
+  /// @param count  of the elements that the thread's result will be of, no
+  ///               more than that of the thread before.
+  __device__ explicit block_merge(real count) {
+    SYNCNORM_UNROLL
+    for (int i = 0; i < levels; ++i) {
+      auto other = from_lane(count, 1 << i);
+      lanes_[i] = {count, other};
+      count += other;
+    }
+    if constexpr (warps > 1)
+      prepare_warps(count);
   }
-  return total;
-}
+
+  /// The result for thread 0; those of others are of no use.
+  __device__ state operator()(state total) const {
+    SYNCNORM_UNROLL
+    for (int i = 0; i < levels; ++i)
+      lanes_[i].template apply<Reduction>(total, from_lane(total, 1 << i));
+    if constexpr (warps > 1)
+      total = over_warps(total);
+    return total;
+  }
+
+private:
+  static constexpr int warps = Threads / warp_threads;
+  static constexpr int levels = 5;
+  static_assert(1 << levels == warp_threads);
+
+  /// What the lane `distance` behind has.
+  template <class T>
+  __device__ static T from_lane(const T& value, int distance) {
+    constexpr auto all = ~0u;
+    return cub::ShuffleDown<warp_threads>(value, distance, warp_threads - 1,
+                                          all);
+  }
+
+  __device__ void prepare_warps(real count) {
+    __shared__ real shared[warps];
+    if (threadIdx.x % warp_threads == 0)
+      shared[threadIdx.x / warp_threads] = count;
+    __syncthreads();
+    real counts[warps];
+    SYNCNORM_UNROLL
+    for (int i = 0; i < warps; ++i)
+      counts[i] = shared[i];
+    warps_ = known_tree<real, warps>{counts};
+  }
+
+  __device__ state over_warps(const state& total) const {
+    using slot = stored<state>;
+    // Raw, since shared memory cannot be initialized.
+    __shared__ alignas(slot) unsigned char shared[sizeof(slot) * warps];
+    auto* totals = reinterpret_cast<slot*>(shared);
+    if (threadIdx.x % warp_threads == 0)
+      totals[threadIdx.x / warp_threads] = {total};
+    __syncthreads();
+    state parts[warps];
+    SYNCNORM_UNROLL
+    for (int i = 0; i < warps; ++i)
+      parts[i] = totals[i].value;
+    warps_.template apply<Reduction>(parts);
+    return parts[0];
+  }
+
+  known_merge<real> lanes_[levels];
+  known_tree<real, warps> warps_;
+};
 
 /// One block for each channel.
 template <class Reduction, int Threads>
 __global__ void __launch_bounds__(Threads) merge_partials_kernel(
     const __grid_constant__ merge_partials_task<Reduction> task) {
+  auto place = task.place_of(blockIdx.x, gridDim.x, int(threadIdx.x), Threads);
+  block_merge<Reduction, Threads> merge(place.count);
   wait_for_earlier_kernels();
-  std::int64_t channel = blockIdx.x;
-  auto known = task.reduction.before_close(channel);
-  auto mine = task.share(channel, gridDim.x, int(threadIdx.x), Threads);
-  auto total = merge_shares<Threads>(mine, merge_counted<Reduction>{});
+  auto known = task.reduction.before_close(blockIdx.x);
+  auto total = merge(
+      task.share(place, blockIdx.x, gridDim.x, int(threadIdx.x), Threads));
   if (threadIdx.x == 0)
-    task.reduction.close(channel, known, total.state);
+    task.reduction.close(blockIdx.x, known, total);
 }
 
 /// Enqueues the two passes, or the first alone where it is enough.
@@ -123,7 +177,8 @@ struct run_reduction {
     } else {
       row_task<Reduction> task{what, plan, scratch};
       launch(scope, "row_reduce_kernel", row_reduce_kernel<Reduction>,
-             task.blocks(), block_threads, task);
+             {plan.tiles, plan.splits}, {plan.tile_width, plan.tile_height},
+             task);
     }
     if (!plan.direct())
       merge(merge_partials_task<Reduction>{what, plan, scratch});

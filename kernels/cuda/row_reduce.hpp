@@ -4,8 +4,10 @@
 // which a block merges the shares.
 
 #include "kernels/cuda/divisor.hpp"
+#include "kernels/cuda/known_merge.hpp"
 #include "kernels/cuda/reductions.hpp"
 #include "kernels/cuda/rounds.hpp"
+#include "kernels/cuda/row_tree.hpp"
 
 namespace syncnorm::cuda {
 
@@ -14,13 +16,29 @@ namespace syncnorm::cuda {
 /// of a warp meet in one bank.
 template <class Reduction>
 struct row_board {
-  int counts[block_threads];
-  typename Reduction::state states[Reduction::width * block_threads];
+  stored<typename Reduction::state> states[Reduction::width * block_threads];
   /// Of the tile's columns, in their order.
   typename Reduction::closing closings[Reduction::width * warp_threads];
 };
 
-/// A reduction over rows, cut as `plan` says.
+/// Where a thread is.
+struct row_place {
+  std::int64_t split = 0;
+  /// The first column of its vector, the true channel of that, and the index
+  /// of its first element.
+  std::int64_t column = 0;
+  std::int64_t channel = 0;
+  std::int64_t flat = 0;
+  /// Its row and its column in the tile.
+  int row = 0;
+  int lane = 0;
+  /// Rows from its first one to the end of the run; 0 or less if it has none.
+  int left = 0;
+  row_shares shares;
+};
+
+/// A reduction over rows, cut as `plan` says. A block has a thread for each
+/// vector and row of a tile.
 template <class Reduction>
 struct row_task {
   using state = typename Reduction::state;
@@ -38,83 +56,76 @@ struct row_task {
   std::int64_t step = 0;
   /// True channels.
   divisor channels;
-  /// [splits, columns]; null if a block's result is the channel's.
-  state* partials = nullptr;
+  /// [columns, splits]; null if a block's result is the channel's.
+  stored<state>* partials = nullptr;
+  row_tree<sizeof(typename Reduction::real) == 8 ? 8 : 16> tree;
+  /// Of all runs but the last one, and of that.
+  row_shares usual;
+  row_shares last;
 
   row_task(const Reduction& what, const reduce_plan& how, void* scratch)
       : reduction{what},
         plan{how},
         step{how.tile_height * how.shape.channels},
         channels{how.shape.channels / how.shape.fold},
-        partials{how.direct() ? nullptr : static_cast<state*>(scratch)} {}
+        partials{how.direct() ? nullptr : static_cast<stored<state>*>(scratch)},
+        tree{how.tile_height},
+        usual{how.units_of(0), how.tile_height},
+        last{how.units_of(how.splits - 1), how.tile_height} {}
 
-  [[nodiscard]] std::int64_t blocks() const {
-    return plan.tiles * plan.splits;
+  /// Reads nothing but the task: not what earlier kernels leave.
+  [[nodiscard]] SYNCNORM_HOST_DEVICE row_place place_of(std::int64_t tile,
+                                                        std::int64_t split,
+                                                        int lane,
+                                                        int row) const {
+    row_place place;
+    place.split = split;
+    place.row = row;
+    place.lane = lane;
+    place.column = (tile * plan.tile_width + lane) * width;
+    place.channel =
+        plan.shape.fold == 1 ? place.column : channels.remainder(place.column);
+    place.flat =
+        (split * plan.chunk + row) * plan.shape.channels + place.column;
+    place.shares = split + 1 == plan.splits ? last : usual;
+    if (place.column < plan.shape.channels)
+      place.left = place.shares.rows - row;
+    return place;
   }
 
-  /// Leaves on the board the elements that thread `thread` of the block for
-  /// (`tile`, `split`) takes: one vector of columns, and every
-  /// `tile_height`-th row of the run. A thread that is none of the tile's
-  /// leaves a count of 0.
-  SYNCNORM_HOST_DEVICE void share(std::int64_t tile, std::int64_t split,
-                                  int thread,
+  /// Leaves on the board the elements that a thread takes: one vector of
+  /// columns, and every `tile_height`-th row of the run.
+  SYNCNORM_HOST_DEVICE void share(const row_place& place,
                                   row_board<Reduction>& board) const {
-    prepare_close(tile, thread, board);
-    auto mine = reduction.samples.dense ? share_of<true>(tile, split, thread)
-                                        : share_of<false>(tile, split, thread);
-    board.counts[thread] = mine.count;
+    prepare_close(place, board);
+    auto mine = reduction.samples.dense ? share_of<true>(place)
+                                        : share_of<false>(place);
     SYNCNORM_UNROLL
     for (int k = 0; k < width; ++k)
-      board.states[k * block_threads + thread] = mine.states[k];
+      board.states[k * block_threads + number_of(place)] = {mine.states[k]};
   }
 
-  /// One level of the tree: each row of threads below `distance` takes in the
-  /// one `distance` behind it. Called for distances that halve down to 1, the
-  /// first being `first_distance`.
-  SYNCNORM_HOST_DEVICE void merge(int thread, int distance,
+  /// One level of the tree. Row r of threads has column r % width of each
+  /// vector.
+  template <class Level>
+  SYNCNORM_HOST_DEVICE void merge(const Level& level, const row_place& place,
                                   row_board<Reduction>& board) const {
-    int row_in_tile = thread / plan.tile_width;
-    if (row_in_tile >= distance || row_in_tile + distance >= plan.tile_height)
-      return;
-    int other = thread + distance * plan.tile_width;
-    auto n_a = board.counts[thread];
-    auto n_b = board.counts[other];
-    if (n_b == 0)
-      return;
-    auto weights = math::weights_of_merge<typename Reduction::real>(n_a, n_b);
-    SYNCNORM_UNROLL
-    for (int k = 0; k < width; ++k) {
-      auto& mine = board.states[k * block_threads + thread];
-      auto& theirs = board.states[k * block_threads + other];
-      mine = n_a == 0 ? theirs : Reduction::merge(mine, theirs, weights);
-    }
-    board.counts[thread] = n_a + n_b;
+    for (int r = place.row; r < level.next * width; r += plan.tile_height)
+      merge_into(r / width, r % width, level, place, board);
   }
 
-  /// The smallest power of two with which `merge` reaches all rows of threads;
-  /// 0 if there is only one.
-  [[nodiscard]] SYNCNORM_HOST_DEVICE int first_distance() const {
-    int distance = 0;
-    for (int reach = 1; reach < plan.tile_height; reach *= 2)
-      distance = reach;
-    return distance;
-  }
-
-  /// Stores the results of a block: those that its first threads hold.
-  SYNCNORM_HOST_DEVICE void put(std::int64_t tile, std::int64_t split,
-                                int thread,
+  /// Stores what the thread has merged itself in the last level.
+  SYNCNORM_HOST_DEVICE void put(const row_place& place,
                                 const row_board<Reduction>& board) const {
-    auto column = first_column(tile, thread);
-    if (thread >= plan.tile_width || column >= plan.shape.channels)
+    if (place.row >= width || place.column >= plan.shape.channels)
       return;
-    SYNCNORM_UNROLL
-    for (int k = 0; k < width; ++k) {
-      const auto& total = board.states[k * block_threads + thread];
-      if (partials == nullptr)
-        reduction.close(column + k, board.closings[thread * width + k], total);
-      else
-        partials[split * plan.shape.channels + column + k] = total;
-    }
+    const auto& total = board.states[place.row * block_threads + place.lane];
+    auto column = place.column + place.row;
+    if (partials == nullptr)
+      reduction.close(column, board.closings[place.lane * width + place.row],
+                      total.value);
+    else
+      partials[column * plan.splits + place.split] = total;
   }
 
 private:
@@ -126,53 +137,71 @@ private:
     state states[width];
   };
 
-  [[nodiscard]] SYNCNORM_HOST_DEVICE std::int64_t
-  first_column(std::int64_t tile, int thread) const {
-    return (tile * plan.tile_width + thread % plan.tile_width) * width;
+  /// The number of the thread in its block.
+  [[nodiscard]] SYNCNORM_HOST_DEVICE int
+  number_of(const row_place& place) const {
+    return place.row * plan.tile_width + place.lane;
   }
 
   /// Loads what `put` needs, long before.
-  SYNCNORM_HOST_DEVICE void prepare_close(std::int64_t tile, int thread,
+  SYNCNORM_HOST_DEVICE void prepare_close(const row_place& place,
                                           row_board<Reduction>& board) const {
-    int columns = plan.tile_width * width;
-    auto column = tile * columns + thread;
-    if (partials == nullptr && thread < columns && column < plan.shape.channels)
+    int thread = number_of(place);
+    auto column = place.column - place.lane * width + thread;
+    if (partials == nullptr && thread < plan.tile_width * width
+        && column < plan.shape.channels)
       board.closings[thread] = reduction.before_close(column);
   }
 
   template <bool Dense>
-  SYNCNORM_HOST_DEVICE share_type share_of(std::int64_t tile,
-                                           std::int64_t split,
-                                           int thread) const {
+  SYNCNORM_HOST_DEVICE share_type share_of(const row_place& place) const {
     share_type mine;
-    auto column = first_column(tile, thread);
-    int row_in_tile = thread / plan.tile_width;
-    if (row_in_tile >= plan.tile_height || column >= plan.shape.channels)
+    if (place.left <= 0)
       return mine;
     constants known[width];
-    open(column, known);
-    auto next =
-        (split * plan.chunk + row_in_tile) * plan.shape.channels + column;
+    open(place.channel, known);
+    auto next = place.flat;
     auto fetch = [&] {
       auto flat = next;
       next += step;
       return reduction.template fetch<Dense>(flat);
     };
     auto add = [&](const auto& in) { add_to(mine, known, in); };
-    // An int suffices for what one block does.
-    int left = int(plan.units_of(split)) - row_in_tile;
-    add_in_rounds<flight, width>(left, plan.tile_height, fetch, add);
+    add_in_rounds<flight, width>(place.left, plan.tile_height, fetch, add);
     return mine;
   }
 
-  SYNCNORM_HOST_DEVICE void open(std::int64_t column,
+  SYNCNORM_HOST_DEVICE void open(std::int64_t channel,
                                  constants (&known)[width]) const {
-    auto channel = channels.remainder(column);
     SYNCNORM_UNROLL
     for (int k = 0; k < width; ++k) {
       known[k] = reduction.open(channel);
       channel = channel + 1 == channels.value() ? 0 : channel + 1;
     }
+  }
+
+  /// Merges column `k` of the thread's vector into row `row` of the next level.
+  template <class Level>
+  SYNCNORM_HOST_DEVICE void merge_into(int row, int k, const Level& level,
+                                       const row_place& place,
+                                       row_board<Reduction>& board) const {
+    constexpr int radix = Level::radix;
+    using real = typename Reduction::real;
+    auto* column = board.states + k * block_threads + place.lane;
+    state parts[radix];
+    real counts[radix];
+    SYNCNORM_UNROLL
+    for (int i = 0; i < radix; ++i) {
+      int from = row + i * level.next;
+      auto there = from < level.height;
+      counts[i] = 0;
+      if (there) {
+        parts[i] = column[from * plan.tile_width].value;
+        counts[i] = real(level.count_of(from, place.shares, plan.tile_height));
+      }
+    }
+    known_tree<real, radix>{counts}.template apply<Reduction>(parts);
+    column[row * plan.tile_width] = {parts[0]};
   }
 
   template <int Loads>

@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/add_tree.hpp"
 #include "kernels/cuda/merge_partials.hpp"
+#include "kernels/cuda/plane_reduce.hpp"
 #include "kernels/cuda/prepare_merge.hpp"
 #include "kernels/cuda/prepare_pass.hpp"
 #include "kernels/cuda/prepare_reduction.hpp"
@@ -27,6 +28,25 @@ reduce_block(std::vector<cuda::counted<Reduction, Count>> shares) {
     for (std::size_t i = 0; i + d < shares.size(); i += 2 * d)
       shares[i] = cuda::merge_counted<Reduction>{}(shares[i], shares[i + d]);
   return shares[0];
+}
+
+/// A block of a reduction over rows but for what it stores: returns the places
+/// of its threads.
+template <class Reduction>
+std::vector<cuda::row_place> reduce_rows(const cuda::row_task<Reduction>& task,
+                                         std::int64_t tile, std::int64_t split,
+                                         cuda::row_board<Reduction>& board) {
+  std::vector<cuda::row_place> places;
+  for (int row = 0; row < task.plan.tile_height; ++row)
+    for (int lane = 0; lane < task.plan.tile_width; ++lane)
+      places.push_back(task.place_of(tile, split, lane, row));
+  for (const auto& place : places)
+    task.share(place, board);
+  task.tree.for_each_level([&](const auto& level) {
+    for (const auto& place : places)
+      task.merge(level, place, board);
+  });
+  return places;
 }
 
 struct emulate_reduction {
@@ -66,29 +86,27 @@ private:
   template <class Reduction>
   static void rows(const cuda::row_task<Reduction>& task) {
     auto board = std::make_unique<cuda::row_board<Reduction>>();
-    for (std::int64_t block = 0; block < task.blocks(); ++block) {
-      auto split = block / task.plan.tiles;
-      auto tile = block % task.plan.tiles;
-      for (int thread = 0; thread < cuda::block_threads; ++thread)
-        task.share(tile, split, thread, *board);
-      for (int d = task.first_distance(); d > 0; d /= 2)
-        for (int thread = 0; thread < cuda::block_threads; ++thread)
-          task.merge(thread, d, *board);
-      if (board->counts[0] != task.plan.count_of(split))
-        throw std::logic_error("a block did not see all of its run");
-      for (int thread = 0; thread < cuda::block_threads; ++thread)
-        task.put(tile, split, thread, *board);
-    }
+    for (std::int64_t split = 0; split < task.plan.splits; ++split)
+      for (std::int64_t tile = 0; tile < task.plan.tiles; ++tile) {
+        auto places = reduce_rows(task, tile, split, *board);
+        for (const auto& place : places)
+          task.put(place, *board);
+      }
   }
 
   template <class Reduction>
   static void merge(const cuda::merge_partials_task<Reduction>& task) {
+    using real = typename Reduction::real;
     int threads = task.for_a_warp() ? cuda::warp_threads : cuda::merge_threads;
     for (std::int64_t c = 0; c < task.channels(); ++c) {
-      std::vector<typename cuda::merge_partials_task<Reduction>::share_type>
-          shares;
-      for (int thread = 0; thread < threads; ++thread)
-        shares.push_back(task.share(c, task.channels(), thread, threads));
+      std::vector<cuda::counted<Reduction, real>> shares;
+      for (int thread = 0; thread < threads; ++thread) {
+        auto place = task.place_of(c, task.channels(), thread, threads);
+        if (thread > 0 && place.count > shares.back().count)
+          throw std::logic_error("a thread has more than the one before");
+        shares.push_back({place.count, task.share(place, c, task.channels(),
+                                                  thread, threads)});
+      }
       task.reduction.close(c, task.reduction.before_close(c),
                            reduce_block(std::move(shares)).state);
     }

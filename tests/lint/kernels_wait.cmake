@@ -9,7 +9,12 @@ set(found "")
 foreach(source IN LISTS sources)
   file(READ "${source}" text)
   string(REGEX MATCHALL "__global__" kernels "${text}")
-  string(REGEX MATCHALL "__global__[^{]*{[ \n]*wait_for_earlier_kernels[(]"
+  # What it may do before: see what is its to do. (A `;` would end an element of
+  # the list.)
+  string(REPLACE ";" "$" text "${text}")
+  set(before "(auto place =[ \n]*task.place_of|block_merge<[^$]*> merge)[(][^$]*[$]")
+  string(REGEX MATCHALL
+               "__global__[^{]*{[ \n]*(${before}[ \n]*)*wait_for_earlier_kernels[(]"
                waiting "${text}")
   list(LENGTH kernels all)
   list(LENGTH waiting some)
