@@ -220,27 +220,45 @@ recent_cmake() {
     "$("$1" --version 2> /dev/null | sed -n '1s/[^0-9]*\([0-9.]*\).*/\1/p')"
 }
 
-# Prints the name of the C++ library that a program is linked with; nothing if it
-# has one in it.
-shared_cxx_library() {
+# links_shared COMPILER: whether its programs use the shared C++ library, and have
+# none in them.
+links_shared() {
   echo 'int main() { throw 1; }' > "$build/probe.cpp"
-  eval c++ '"$build/probe.cpp"' -o '"$build/probe"' "${LDFLAGS:-}" \
-    && ldd "$build/probe" | grep -o 'libstdc++[^ ]*' | head -1
+  eval "$1" '"$build/probe.cpp"' -o '"$build/probe"' "${LDFLAGS:-}" \
+    && ldd "$build/probe" | grep -q 'libstdc++'
+}
+
+# What CMake compiles with, and what nvcc does, by which programs with CUDA in
+# them are linked.
+all_link_shared() {
+  links_shared "$CXX" && { ! command -v g++ > /dev/null || links_shared g++; }
+}
+
+# Prints the path of the shared C++ library.
+find_cxx_library() {
+  local path
+  for path in "$(eval "$CXX" -print-file-name=libstdc++.so.6)" \
+    $(ldconfig -p 2> /dev/null | sed -n 's/.*libstdc++\.so\.6 .*x86-64.* => //p'); do
+    [[ ! -e $path ]] || {
+      printf '%s\n' "$path"
+      return
+    }
+  done
 }
 
 # libtorch uses the shared C++ library, and loses what a program throws through
 # it that has another one in it. Some machines have the shared one without the
 # name by which a linker finds it.
 use_shared_cxx_library() {
-  [[ -z $(shared_cxx_library) ]] || return 0
+  all_link_shared && return
   local library
-  library=$(c++ -print-file-name=libstdc++.so.6)
+  library=$(find_cxx_library)
   mkdir -p "$build/libstdc++"
-  ln -sf "$library" "$build/libstdc++/libstdc++.so"
+  ln -sf "${library:-libstdc++.so.6}" "$build/libstdc++/libstdc++.so"
   LDFLAGS="-L$(printf %q "$build/libstdc++") ${LDFLAGS:-}"
   export LDFLAGS
-  if [[ -n $(shared_cxx_library) ]]; then
-    printf 'linked with %s, which c++ does not find by itself\n' "$library"
+  if all_link_shared; then
+    printf 'linked with %s, which the compiler does not find by itself\n' "$library"
   else
     echo "programs have a C++ library in them: errors in libtorch's threads are lost"
   fi
@@ -261,8 +279,9 @@ if [[ -z $cmake ]] || ! recent_cmake "$cmake"; then
   ctest=$prefix/usr/bin/ctest
 fi
 printf 'nvcc   %s, %s\n' "$nvcc" "$(release_of "$nvcc")"
-printf 'cmake  %s\nninja  %s\nc++    %s\n' "$cmake" "$ninja" \
-  "$(c++ --version | head -1)"
+export CXX=${CXX:-c++}
+printf 'cmake  %s\nninja  %s\nc++    %s, %s\n' "$cmake" "$ninja" "$CXX" \
+  "$(eval "$CXX" --version | head -1)"
 use_shared_cxx_library
 
 # A test makes certificates.

@@ -13,14 +13,14 @@ execute_process(
     -DSYNCNORM_ENABLE_EXAMPLES=OFF
   OUTPUT_QUIET COMMAND_ERROR_IS_FATAL ANY)
 file(READ "${BINARY}/cmake_install.cmake" script)
-string(REGEX MATCHALL "RPATH_CHANGE[^)]*libsyncnorm_[^)]*\\)" paths "${script}")
+# CMake writes "\$ORIGIN" or, since 4, [[$ORIGIN]].
+string(REGEX MATCHALL "NEW_RPATH[^\n]*" paths "${script}")
 if(NOT paths)
   message(FATAL_ERROR "expected a library that needs another one of ours, found "
                       "none in ${BINARY}/cmake_install.cmake")
 endif()
-string(REGEX MATCHALL "NEW_RPATH \"[^\"]*\"" paths "${script}")
 foreach(path IN LISTS paths)
-  if(NOT path MATCHES [[^NEW_RPATH "\\?[$]ORIGIN"$]])
+  if(NOT path MATCHES "^NEW_RPATH (\"\\\\?[$]ORIGIN\"|\\[\\[[$]ORIGIN\\]\\])\\)$")
     message(FATAL_ERROR "expected the path $ORIGIN in each installed library, "
                         "found ${path} in ${BINARY}/cmake_install.cmake")
   endif()

@@ -334,16 +334,28 @@ gpu_check_links_with_the_shared_cxx_library() {
     'echo "LDFLAGS=$LDFLAGS" >>flags.log; false'
   stand_in ninja
   export CUDACXX=$work/bin/nvcc
-  unset LDFLAGS
+  unset LDFLAGS CXX
   refused "CMake failed" clone/scripts/gpu-check.sh --no-gpu --build "a b"
   same "$(tail -1 clone/flags.log)" "LDFLAGS="
   # Where the linker finds another one first.
   mkdir static
   cp "$(c++ -print-file-name=libstdc++.a)" static/
-  stand_in c++ "exec $(command -v c++) \"\$@\" -L$work/static"
-  refused "libstdc++.so.6, which c++ does not find by itself" \
-    clone/scripts/gpu-check.sh --no-gpu --build "a b"
-  same "$(tail -1 clone/flags.log)" "LDFLAGS=-L$work/a\\ b/libstdc++ "
+  local compiler
+  compiler="exec $(command -v g++) \"\$@\" -L$work/static"
+  stand_in own-c++ "$compiler"
+  found_by_name() {
+    refused "libstdc++.so.6, which the compiler does not find by itself" \
+      "$@" clone/scripts/gpu-check.sh --no-gpu --build "a b"
+    same "$(tail -1 clone/flags.log)" "LDFLAGS=-L$work/a\\ b/libstdc++ "
+  }
+  found_by_name env CXX=own-c++
+  # By the compiler that links programs with CUDA in them.
+  stand_in g++ "$compiler"
+  found_by_name env
+  # By one that does not know where its shared one is.
+  stand_in own-c++ \
+    '[[ $1 == -print-file-name=* ]] && echo "${1#*=}" && exit' "$compiler"
+  found_by_name env CXX=own-c++
 }
 
 # README's command, as on a machine without a GPU that lacks no package.
