@@ -231,7 +231,9 @@ links_shared() {
 # What CMake compiles with, and what nvcc does, by which programs with CUDA in
 # them are linked.
 all_link_shared() {
-  links_shared "$CXX" && { ! command -v g++ > /dev/null || links_shared g++; }
+  local host=${CUDAHOSTCXX:-g++}
+  links_shared "$CXX" \
+    && { ! command -v "$host" > /dev/null || links_shared "$host"; }
 }
 
 # Prints the path of the shared C++ library.

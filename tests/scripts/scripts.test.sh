@@ -334,7 +334,7 @@ gpu_check_links_with_the_shared_cxx_library() {
     'echo "LDFLAGS=$LDFLAGS" >>flags.log; false'
   stand_in ninja
   export CUDACXX=$work/bin/nvcc
-  unset LDFLAGS CXX
+  unset LDFLAGS CXX CUDAHOSTCXX
   refused "CMake failed" clone/scripts/gpu-check.sh --no-gpu --build "a b"
   same "$(tail -1 clone/flags.log)" "LDFLAGS="
   # Where the linker finds another one first.
