@@ -2,10 +2,15 @@
 #include "kernels/cuda/divisor.hpp"
 #include "kernels/cuda/partition.hpp"
 #include "kernels/cuda/prepare_pass.hpp"
+#include "kernels/cuda/row_tree.hpp"
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cstddef>
+#include <functional>
 #include <limits>
+#include <utility>
 #include <vector>
 
 using namespace syncnorm;
@@ -16,6 +21,29 @@ namespace {
 constexpr auto first_format = memory_format::channels_first;
 constexpr auto last_format = memory_format::channels_last;
 constexpr auto largest = std::numeric_limits<std::int64_t>::max();
+
+/// Checks that the levels for `height` rows of threads lead to one partial
+/// result of `rows` rows, and know of how many each is on the way.
+template <int Most>
+void check_tree(int height, int rows) {
+  row_shares shares{rows, height};
+  std::vector<int> counts;
+  for (int i = 0; i < height; ++i)
+    counts.push_back(i < rows ? (rows - i - 1) / height + 1 : 0);
+  row_tree<Most>{height}.for_each_level([&](const auto& level) {
+    REQUIRE(std::size_t(level.height) == counts.size());
+    REQUIRE(level.next * level.radix >= level.height);
+    for (int i = 0; i < level.height; ++i)
+      REQUIRE(level.count_of(i, shares, height) == counts[std::size_t(i)]);
+    // Merges count on it.
+    REQUIRE(std::ranges::is_sorted(counts, std::ranges::greater{}));
+    std::vector<int> merged(std::size_t(level.next));
+    for (int i = 0; i < level.height; ++i)
+      merged[std::size_t(i % level.next)] += counts[std::size_t(i)];
+    counts = std::move(merged);
+  });
+  REQUIRE(counts == std::vector<int>{rows});
+}
 
 /// Calls `f` with the plan of many shapes, in every variant.
 template <class F>
@@ -213,6 +241,15 @@ TEST_CASE("the threads of an elementwise pass visit every pack once") {
             }
           REQUIRE(visits == std::vector<std::uint8_t>(visits.size(), 1));
         }
+}
+
+TEST_CASE("the tree over the rows of a tile ends in one result of all rows, "
+          "and knows the count of each before") {
+  for (int height = 2; height <= block_threads; ++height)
+    for (int rows : {1, 2, height - 1, height, height + 1, 1000, 524288}) {
+      check_tree<8>(height, rows);
+      check_tree<16>(height, rows);
+    }
 }
 
 TEST_CASE("a thread of a pass over rows keeps its channels") {
