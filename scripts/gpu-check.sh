@@ -225,7 +225,7 @@ recent_cmake() {
 links_shared() {
   echo 'int main() { throw 1; }' > "$build/probe.cpp"
   eval "$1" '"$build/probe.cpp"' -o '"$build/probe"' "${LDFLAGS:-}" \
-    && ldd "$build/probe" | grep -q 'libstdc++'
+    && [[ $(ldd "$build/probe") == *libstdc++* ]]
 }
 
 # What CMake compiles with, and what nvcc does, by which programs with CUDA in
@@ -240,7 +240,7 @@ all_link_shared() {
 find_cxx_library() {
   local path
   for path in "$(eval "$CXX" -print-file-name=libstdc++.so.6)" \
-    $(ldconfig -p 2> /dev/null | sed -n 's/.*libstdc++\.so\.6 .*x86-64.* => //p'); do
+    $(PATH=$PATH:/usr/sbin:/sbin ldconfig -p 2> /dev/null | sed -n 's/.*libstdc++\.so\.6 .*x86-64.* => //p'); do
     [[ ! -e $path ]] || {
       printf '%s\n' "$path"
       return
