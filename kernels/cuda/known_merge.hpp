@@ -9,12 +9,6 @@
 
 namespace syncnorm::cuda {
 
-/// A partial result in memory: loaded and stored at once.
-template <class State>
-struct alignas(sizeof(State)) stored {
-  State value;
-};
-
 /// The merge of b into a.
 template <class Real>
 struct known_merge {

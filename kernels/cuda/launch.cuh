@@ -60,12 +60,14 @@ inline bool waits_by_itself(int device_index, const void* kernel) {
 }
 
 /// Blocks of a grid, or threads of a block: of one dimension or two.
-struct extent {
+struct launch_size {
   std::int64_t x = 1;
   std::int64_t y = 1;
 
-  extent(std::int64_t along_x) : x{along_x} {}
-  extent(std::int64_t along_x, std::int64_t along_y) : x{along_x}, y{along_y} {}
+  launch_size(std::int64_t along_x) : x{along_x} {}
+  launch_size(std::int64_t along_x, std::int64_t along_y)
+      : x{along_x},
+        y{along_y} {}
 
   explicit operator dim3() const {
     return {unsigned(x), unsigned(y)};
@@ -78,8 +80,8 @@ struct extent {
 ///         grid can have, `device_failure` if the launch fails.
 template <class... Parameters, class... Arguments>
 void launch(const device_scope& scope, std::string_view name,
-            void (*kernel)(Parameters...), extent blocks, extent threads,
-            Arguments&&... arguments) {
+            void (*kernel)(Parameters...), launch_size blocks,
+            launch_size threads, Arguments&&... arguments) {
   constexpr auto most_x = std::int64_t{std::numeric_limits<int>::max()};
   constexpr auto most_y = std::int64_t{65535};
   if (blocks.x > most_x || blocks.y > most_y) {

@@ -6,6 +6,7 @@
 #include "kernels/cuda/divisor.hpp"
 #include "kernels/cuda/known_merge.hpp"
 #include "kernels/cuda/partition.hpp"
+#include "kernels/cuda/stored.hpp"
 
 #include <cstdint>
 
@@ -87,7 +88,8 @@ struct merge_partials_task {
     return result;
   }
 
-  /// Merges what `place_of` tells and those behind.
+  /// Merges what `place_of` tells and those behind, of which as many are under
+  /// way before one is used.
   SYNCNORM_HOST_DEVICE state share(const place& mine, std::int64_t channel,
                                    std::int64_t channels, int thread,
                                    int threads) const {
@@ -98,14 +100,25 @@ struct merge_partials_task {
         next[i] = partials[mine.at[i]].value;
     mine.merges.template apply<Reduction>(next);
     auto count = mine.merges.count;
-    for (auto i = after(thread, threads); i < partials_per_channel();
-         i += threads) {
-      auto more = count_of(i);
-      known_merge<real>{count, more}.template apply<Reduction>(
-          next[0], partials[index_of(i, channel, channels)].value);
-      count += more;
+    auto total = next[0];
+    for (auto first = after(thread, threads); first < partials_per_channel();
+         first += std::int64_t{place::flight} * threads) {
+      SYNCNORM_UNROLL
+      for (int i = 0; i < place::flight; ++i) {
+        auto which = first + std::int64_t{i} * threads;
+        if (which < partials_per_channel())
+          next[i] = partials[index_of(which, channel, channels)].value;
+      }
+      SYNCNORM_UNROLL
+      for (int i = 0; i < place::flight; ++i) {
+        auto which = first + std::int64_t{i} * threads;
+        auto more = which < partials_per_channel() ? count_of(which) : real(0);
+        known_merge<real>{count, more}.template apply<Reduction>(total,
+                                                                 next[i]);
+        count += more;
+      }
     }
-    return next[0];
+    return total;
   }
 
 private:

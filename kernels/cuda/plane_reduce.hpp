@@ -3,9 +3,9 @@
 // A thread's share of a reduction over planes (channels first).
 
 #include "kernels/cuda/divisor.hpp"
-#include "kernels/cuda/known_merge.hpp"
 #include "kernels/cuda/reductions.hpp"
 #include "kernels/cuda/rounds.hpp"
+#include "kernels/cuda/stored.hpp"
 
 namespace syncnorm::cuda {
 

@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(block_threads, rows_at_a_time)
   // Raw, since shared memory cannot be initialized.
   __shared__ alignas(board_type) unsigned char shared[sizeof(board_type)];
   auto& board = *reinterpret_cast<board_type*>(shared);
-  task.share(place, board);
+  (void) task.share(place, board);
   task.tree.for_each_level([&](const auto& level) {
     __syncthreads();
     task.merge(level, place, board);

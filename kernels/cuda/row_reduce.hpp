@@ -8,6 +8,7 @@
 #include "kernels/cuda/reductions.hpp"
 #include "kernels/cuda/rounds.hpp"
 #include "kernels/cuda/row_tree.hpp"
+#include "kernels/cuda/stored.hpp"
 
 namespace syncnorm::cuda {
 
@@ -94,15 +95,17 @@ struct row_task {
   }
 
   /// Leaves on the board the elements that a thread takes: one vector of
-  /// columns, and every `tile_height`-th row of the run.
-  SYNCNORM_HOST_DEVICE void share(const row_place& place,
-                                  row_board<Reduction>& board) const {
+  /// columns, and every `tile_height`-th row of the run. Returns how many rows
+  /// these were.
+  SYNCNORM_HOST_DEVICE int share(const row_place& place,
+                                 row_board<Reduction>& board) const {
     prepare_close(place, board);
     auto mine = reduction.samples.dense ? share_of<true>(place)
                                         : share_of<false>(place);
     SYNCNORM_UNROLL
     for (int k = 0; k < width; ++k)
       board.states[k * block_threads + number_of(place)] = {mine.states[k]};
+    return mine.count;
   }
 
   /// One level of the tree. Row r of threads has column r % width of each

@@ -40,8 +40,12 @@ std::vector<cuda::row_place> reduce_rows(const cuda::row_task<Reduction>& task,
   for (int row = 0; row < task.plan.tile_height; ++row)
     for (int lane = 0; lane < task.plan.tile_width; ++lane)
       places.push_back(task.place_of(tile, split, lane, row));
-  for (const auto& place : places)
-    task.share(place, board);
+  for (const auto& place : places) {
+    auto known = place.shares.each + (place.row < place.shares.rest ? 1 : 0);
+    auto there = place.column < task.plan.shape.channels;
+    if (task.share(place, board) != (there ? known : 0))
+      throw std::logic_error("a thread did not see all of its rows");
+  }
   task.tree.for_each_level([&](const auto& level) {
     for (const auto& place : places)
       task.merge(level, place, board);
