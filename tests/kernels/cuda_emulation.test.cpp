@@ -94,6 +94,32 @@ TEST_CASE("merges that round to one side do not add up over many rows") {
   }
 }
 
+TEST_CASE("of more partial results of a channel than a block loads at once "
+          "none is lost") {
+  constexpr tensor_shape shape{1, 3, 720000};
+  auto plan =
+      cuda::plan_reduction(memory_format::channels_last, shape, 4, true, true);
+  REQUIRE(plan.splits * plan.shape.fold > 4 * cuda::merge_threads);
+  host_tensor x{{dtype::float32, shape, memory_format::channels_last,
+                 3 * shape.spatial, backend_under_test().where()},
+                0};
+  // In the runs of a channel the mean grows.
+  constexpr double step = 1.0 / 65536;
+  for (std::int64_t c = 0; c < 3; ++c)
+    for (std::int64_t s = 0; s < shape.spatial; ++s)
+      x.set(0, c, s, double(c) + step * double(s));
+  auto n = double(shape.spatial);
+  auto mean = step * (n - 1) / 2;
+  auto m2 = step * step * n * (n * n - 1) / 12;
+  auto found = run_moments(backend_under_test(), x, dtype::float32);
+  // Some roundings of float32 in each merge.
+  constexpr double tolerance = 1e-5;
+  for (std::size_t c = 0; c < 3; ++c) {
+    CHECK(std::abs(found.mean[c] - double(c) - mean) <= tolerance * mean);
+    CHECK(std::abs(found.m2[c] - m2) <= tolerance * m2);
+  }
+}
+
 // Not so on a CPU (docs/numerics.md).
 TEST_CASE("the mean of values near the largest is finite, as they are") {
   auto where = backend_under_test().where();
