@@ -29,6 +29,12 @@ void round_keeper<In, Out>::fail(caf::error reason, fault from) {
 }
 
 template <class In, class Out>
+void round_keeper<In, Out>::fail_as_reported(const caf::error& reason) {
+  is_untold_ = may_be_quiet(reason);
+  fail(reported_error(reason, errc::master_down), fault::elsewhere);
+}
+
+template <class In, class Out>
 caf::error round_keeper<In, Out>::blame(std::size_t position, caf::error reason,
                                         bool quietly) {
   if (policy_ == failure_policy::fail_round

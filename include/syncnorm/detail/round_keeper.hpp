@@ -49,9 +49,9 @@ public:
                bool brief)
       : super{config, brief},
         layer_name_{std::move(options.layer)},
+        layer_{layer_hash(layer_name_)},
         deadline_{options.deadline.value()},
         policy_{options.policy.value()},
-        layer_{layer_hash(layer_name_)},
         monitor_{this->system(),
                  members.find(0) ? layer_name_ : layer_name_ + " (relay)"},
         seats_{std::move(members)} {}
@@ -172,26 +172,61 @@ protected:
 
   virtual void on_down(const caf::actor_addr& who, const caf::error& reason);
 
-  /// Whether whoever exits with that reason has left in good order, between two
-  /// rounds.
-  [[nodiscard]] bool leaves_quietly(const caf::error& reason) const {
-    return seats_.arrived() == 0
-           && (!reason || reason == caf::exit_reason::normal
-               || reason == caf::exit_reason::user_shutdown);
-  }
-
-  /// The same of what a relay, or a relay's parent, reports, which does not say
-  /// whether whoever is down has left in good order. Where that fails the next
-  /// round for all, it is counted then; where rounds go on, it is counted now.
-  [[nodiscard]] bool may_be_quiet(const caf::error& reason) const {
-    return seats_.arrived() == 0 && reason == errc::participant_down
-           && policy_ == failure_policy::fail_round;
-  }
-
   // -- for those who derive ---------------------------------------------------
 
   [[nodiscard]] std::string where() const {
     return where_text(layer_name_, round_);
+  }
+
+  [[nodiscard]] std::uint64_t layer() const noexcept {
+    return layer_;
+  }
+
+  [[nodiscard]] caf::timespan deadline() const noexcept {
+    return deadline_;
+  }
+
+  [[nodiscard]] failure_policy policy() const noexcept {
+    return policy_;
+  }
+
+  /// By that of a ticket, which may come from another node.
+  void adopt_rules(const slave_ticket& ticket) {
+    deadline_ = std::clamp(ticket.deadline, caf::timespan{0}, max_deadline);
+    policy_ = ticket.survivors ? failure_policy::continue_with_survivors
+                               : failure_policy::fail_round;
+  }
+
+  /// This actor's rounds, told apart.
+  struct round_name {
+    std::uint64_t generation;
+    std::uint64_t round;
+
+    bool operator==(const round_name&) const = default;
+  };
+
+  [[nodiscard]] round_name current_round() const noexcept {
+    return {generation_, round_};
+  }
+
+  /// Whether `complete` was called for this round.
+  [[nodiscard]] bool is_complete() const noexcept {
+    return completed_;
+  }
+
+  /// From the first message of the round that is complete to its last.
+  [[nodiscard]] caf::timespan waited() const noexcept {
+    return waited_;
+  }
+
+  /// Set from a round's failure to the next generation.
+  [[nodiscard]] const std::optional<caf::error>& failure() const noexcept {
+    return failure_;
+  }
+
+  /// Whether others may still say who is late.
+  [[nodiscard]] bool is_patient() const noexcept {
+    return patience_.has_value();
   }
 
   [[nodiscard]] slave_ticket ticket_for(const round_tag& tag) const {
@@ -213,6 +248,9 @@ protected:
   /// who have not get it when they do; relays at once.
   void fail(caf::error reason, fault from = fault::here);
 
+  /// The same, as this relay's parent has reported it.
+  void fail_as_reported(const caf::error& reason);
+
   void expire();
 
   /// Asks the relays that are late whom they wait for, and gives them that
@@ -230,28 +268,6 @@ protected:
     return seats_.arrived() == 0 ? caf::timespan{0}
                                  : this->clock().now() - started_;
   }
-
-  const std::string layer_name_;
-  caf::timespan deadline_;
-  failure_policy policy_;
-  const std::uint64_t layer_;
-  round_monitor monitor_;
-  std::uint64_t generation_ = 1;
-  std::uint64_t round_ = 1;
-  bool has_run_ = false;
-  /// Until when others may say who is late.
-  std::optional<time_point> patience_;
-  /// `complete` was called for this round.
-  bool completed_ = false;
-  bool exiting_ = false;
-  time_point started_;
-  /// From the first message of the round that is complete to its last.
-  caf::timespan waited_{0};
-  /// Set from a round's failure to the next generation.
-  std::optional<caf::error> failure_;
-  /// The failure is that somebody left in good order, between two rounds. It is
-  /// neither counted nor logged until somebody is told of it.
-  bool is_untold_ = false;
 
 private:
   // -- messages of actors and of threads of this process ----------------------
@@ -344,6 +360,22 @@ private:
 
   // -- failure ----------------------------------------------------------------
 
+  /// Whether whoever exits with that reason has left in good order, between two
+  /// rounds.
+  [[nodiscard]] bool leaves_quietly(const caf::error& reason) const {
+    return seats_.arrived() == 0
+           && (!reason || reason == caf::exit_reason::normal
+               || reason == caf::exit_reason::user_shutdown);
+  }
+
+  /// The same of what a relay, or a relay's parent, reports, which does not say
+  /// whether whoever is down has left in good order. Where that fails the next
+  /// round for all, it is counted then; where rounds go on, it is counted now.
+  [[nodiscard]] bool may_be_quiet(const caf::error& reason) const {
+    return seats_.arrived() == 0 && reason == errc::participant_down
+           && policy_ == failure_policy::fail_round;
+  }
+
   /// Ends the part of the participant at fault: by the policy, the round fails
   /// for all, or goes on without this one. Returns the error.
   /// @param quietly see `leaves_quietly`.
@@ -385,15 +417,40 @@ private:
     patience_.reset();
   }
 
+  const std::string layer_name_;
+  const std::uint64_t layer_;
+  caf::timespan deadline_;
+  failure_policy policy_;
+  round_monitor monitor_;
+
+  // Who takes part.
+  std::uint64_t generation_ = 1;
   round_seats<In, Out> seats_;
-  /// What `keep_early` keeps.
-  std::map<std::int64_t, std::function<void()>> early_;
   std::map<std::int64_t, caf::error> expelled_;
   std::map<caf::actor_addr, monitored, actor_order> watched_;
+  bool exiting_ = false;
 
-  /// The timer that rings next, and when, if it has not.
+  // The round.
+  std::uint64_t round_ = 1;
+  /// Whether one of this generation was answered.
+  bool has_run_ = false;
+  bool completed_ = false;
+  time_point started_;
+  caf::timespan waited_{0};
+  /// What `keep_early` keeps.
+  std::map<std::int64_t, std::function<void()>> early_;
+
+  // Its failure.
+  std::optional<caf::error> failure_;
+  /// The failure is that somebody left in good order, between two rounds. It is
+  /// neither counted nor logged until somebody is told of it.
+  bool is_untold_ = false;
+
+  // Its deadline: the timer that rings next, and when, if it has not.
   caf::actor watch_;
   std::optional<time_point> rings_;
+  /// Until when others may say who is late.
+  std::optional<time_point> patience_;
   /// Whether relays that are late were asked for whom they wait, and what some
   /// have said.
   bool asks_ = false;

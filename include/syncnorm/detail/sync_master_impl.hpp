@@ -52,7 +52,7 @@ private:
   void answer_all(const sync_reduction<In, Out>& reduction,
                   std::span<identified<In>> messages) {
     auto fixed = reduction.participants != 0
-                 && this->policy_ == failure_policy::fail_round;
+                 && this->policy() == failure_policy::fail_round;
     if (fixed && this->members().replicas() != reduction.participants)
       return this->fail(
           make_error(errc::unregistered,

@@ -97,7 +97,7 @@ private:
     joining_.reset();
     auto why = from_parent(reason);
     refuse_guests(why);
-    if (!this->failure_)
+    if (!this->failure())
       this->fail(why, fault::elsewhere);
     blame_departed();
   }
@@ -105,12 +105,8 @@ private:
   void on_ticket(const slave_ticket& ticket) {
     joining_.reset();
     upstream_ = ticket.first;
-    // The parent may be another node's.
-    this->deadline_ =
-        std::clamp(ticket.deadline, caf::timespan{0}, max_deadline);
-    this->policy_ = ticket.survivors ? failure_policy::continue_with_survivors
-                                     : failure_policy::fail_round;
-    if (ticket.first.layer != this->layer_) {
+    this->adopt_rules(ticket);
+    if (ticket.first.layer != this->layer()) {
       auto why = make_error(errc::wrong_layer,
                             this->where()
                                 + ": the relay's parent is of another layer");
@@ -120,7 +116,7 @@ private:
     }
     for (auto& x : std::exchange(guests_, {}))
       x.promise.deliver(this->ticket_for(x.tag));
-    if (this->failure_)
+    if (this->failure())
       on_failed(fault::here);
     blame_departed();
   }
@@ -150,9 +146,9 @@ private:
   // -- a round ----------------------------------------------------------------
 
   void complete(std::span<identified<In>> messages) override {
-    auto round = std::pair{this->generation_, this->round_};
+    auto round = this->current_round();
     detail::request(this, parent_, run_relay_atom_v, *upstream_,
-                    wrap_parts(merge_blocks(messages), this->waited_))
+                    wrap_parts(merge_blocks(messages), this->waited()))
         .then(
             [this, round](Out& reply) {
               if (!is_current(round))
@@ -185,10 +181,8 @@ private:
     return result;
   }
 
-  [[nodiscard]] bool
-  is_current(std::pair<std::uint64_t, std::uint64_t> round) const {
-    return !this->failure_ && upstream_
-           && round == std::pair{this->generation_, this->round_};
+  [[nodiscard]] bool is_current(const typename base::round_name& round) const {
+    return !this->failure() && upstream_ && round == this->current_round();
   }
 
   // -- failure ----------------------------------------------------------------
@@ -213,7 +207,7 @@ private:
   void on_failed(fault from) override {
     if (from == fault::here && upstream_)
       detail::send(this, parent_, round_failed_atom_v, *upstream_,
-                   *this->failure_);
+                   *this->failure());
     upstream_.reset();
   }
 
@@ -224,10 +218,9 @@ private:
   void on_round_failed(const round_tag& tag, const caf::error& why) override {
     if (!is_from_parent())
       return base::on_round_failed(tag, why);
-    if (!is_mine(tag) || this->failure_)
+    if (!is_mine(tag) || this->failure())
       return;
-    this->is_untold_ = this->may_be_quiet(why);
-    this->fail(reported_error(why, errc::master_down), fault::elsewhere);
+    this->fail_as_reported(why);
   }
 
   void on_down(const caf::actor_addr& who, const caf::error& reason) override {
@@ -246,10 +239,10 @@ private:
 
   void on_report_late(const round_tag& tag, caf::timespan grace) override {
     if (!is_from_parent() || !is_mine(tag) || tag.round != upstream_->round
-        || this->completed_ || this->failure_)
+        || this->is_complete() || this->failure())
       return;
-    auto half = std::clamp(grace, caf::timespan{0}, this->deadline_) / 2;
-    if (!this->patience_ && !this->ask_late_relays(half))
+    auto half = std::clamp(grace, caf::timespan{0}, this->deadline()) / 2;
+    if (!this->is_patient() && !this->ask_late_relays(half))
       on_late();
   }
 
@@ -262,18 +255,19 @@ private:
   /// that, unless the parent is silent, or goes on without those who are late.
   void on_late() override {
     if (!upstream_ || reported_ == upstream_
-        || this->policy_ != failure_policy::fail_round)
+        || this->policy() != failure_policy::fail_round)
       return this->expire();
     reported_ = upstream_;
     detail::send(this, parent_, round_failed_atom_v, *upstream_,
                  this->lateness());
-    this->be_patient(relay_patience(this->deadline_) - this->elapsed());
+    this->be_patient(relay_patience(this->deadline()) - this->elapsed());
   }
 
   /// The parent's own deadline comes first; this is for a parent that does not
   /// answer at all.
   [[nodiscard]] caf::timespan limit() const override {
-    return this->completed_ ? relay_patience(this->deadline_) : this->deadline_;
+    return this->is_complete() ? relay_patience(this->deadline())
+                               : this->deadline();
   }
 
   void on_overdue() override {
