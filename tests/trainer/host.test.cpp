@@ -1,5 +1,6 @@
 #include "trainer/run/host.hpp"
 #include "trainer/run/error_text.hpp"
+#include "trainer/run/refusal_list.hpp"
 
 #include "trainer/scratch_folder.hpp"
 #include "trainer/test_config.hpp"
@@ -73,6 +74,22 @@ TEST_CASE("a process is called by what can be printed of its name") {
   CHECK(one.join(guest, "a\nb\x1b[2J:1", 7).empty());
   REQUIRE(one.roll().size() == 1);
   CHECK(one.roll()[0].name == "a?b?[2J:1");
+}
+
+TEST_CASE(
+    "whoever is refused again and again is told of once, and of a hundred "
+    "lines the last one says that there are more") {
+  refusal_list told;
+  const std::string text = "127.0.0.1 is refused: no\nbody";
+  CHECK(told.add(text) == printable(text, 1000));
+  CHECK_FALSE(told.add(text));
+  for (std::size_t n = 1; n + 1 < refusal_list::max_lines; ++n) {
+    auto line = "number " + std::to_string(n);
+    CHECK(told.add(line) == line);
+  }
+  CHECK_FALSE(told.add("number 1"));
+  CHECK(told.add("one more") == "more are refused, and not listed");
+  CHECK_FALSE(told.add("another one"));
 }
 
 TEST_CASE("two processes may have one name, as in two containers, but one does "

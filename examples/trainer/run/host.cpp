@@ -3,6 +3,7 @@
 #include "trainer/plan/devices.hpp"
 #include "trainer/plan/run_identity.hpp"
 #include "trainer/run/error_text.hpp"
+#include "trainer/run/refusal_list.hpp"
 
 #include "syncnorm/caf_error.hpp"
 #include "syncnorm/compat.hpp"
@@ -12,7 +13,6 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -23,10 +23,6 @@ namespace {
 /// Longer names and texts are nobody's.
 constexpr std::size_t max_name = 256;
 constexpr std::size_t max_identity = 4096;
-
-/// Different lines about processes that were refused; whoever tries again and
-/// again is listed once.
-constexpr std::size_t max_refusals = 100;
 
 caf::error refusal(const std::string& text) {
   return make_error(errc::invalid_argument, text);
@@ -174,13 +170,8 @@ private:
   }
 
   void list_refusal(const std::string& text) {
-    if (listed_.size() >= max_refusals)
-      return;
-    auto line = printable(text, 1000);
-    if (listed_.size() == max_refusals - 1)
-      line = "more are refused, and not listed";
-    if (listed_.insert(line).second) {
-      refusals_.push_back(std::move(line));
+    if (auto line = listed_.add(text)) {
+      refusals_.push_back(std::move(*line));
       changes_->fetch_add(1);
     }
   }
@@ -358,8 +349,8 @@ private:
   host_terms terms_;
   change_count changes_;
   std::map<std::uint64_t, guest> guests_;
-  /// All lines about refusals, and those that the trainer has not seen.
-  std::set<std::string> listed_;
+  refusal_list listed_;
+  /// Those that the trainer has not seen.
   std::vector<std::string> refusals_;
   std::uint64_t last_number_ = 0;
   std::uint64_t last_timer_ = 0;
