@@ -2,7 +2,7 @@
 
 #include "actors/nn/participant.hpp"
 #include "syncnorm/nn/detail/replication_scope.hpp"
-#include "syncnorm/replicate.hpp"
+#include "syncnorm/replicable.hpp"
 
 #include <cstdint>
 

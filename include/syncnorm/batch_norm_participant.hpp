@@ -1,7 +1,7 @@
 #pragma once
 
 #include "syncnorm/batch_norm_master.hpp"
-#include "syncnorm/replicate.hpp"
+#include "syncnorm/replicable.hpp"
 #include "syncnorm/sync_master.hpp"
 
 #include <chrono>

@@ -70,16 +70,27 @@ namespace detail {
 /// Elements of a sum that stay in the nearest cache.
 inline constexpr std::size_t sum_block = 256;
 
-template <class T>
+/// Sets `out` to the sum of `parts`, of the elements from `at` on.
+template <class T, class Sum>
 void add_block(std::span<const identified<std::span<const T>>> parts,
-               std::size_t at, std::span<T> out) {
+               std::size_t at, std::span<Sum> out) {
+  auto leaf = [&](std::size_t i) {
+    return parts[i].message.subspan(at, out.size());
+  };
   if (parts.size() == 1) {
-    std::ranges::copy(parts[0].message.subspan(at, out.size()), out.begin());
+    std::ranges::copy(leaf(0), out.begin());
+    return;
+  }
+  if (parts.size() == 2) {
+    auto a = leaf(0);
+    auto b = leaf(1);
+    for (std::size_t i = 0; i < out.size(); ++i)
+      out[i] = Sum{a[i]} + Sum{b[i]};
     return;
   }
   auto left = split_of(parts);
   add_block(parts.first(left), at, out);
-  T other[sum_block];
+  Sum other[sum_block];
   std::span right{other, out.size()};
   add_block(parts.subspan(left), at, right);
   for (std::size_t i = 0; i < out.size(); ++i)
@@ -88,14 +99,16 @@ void add_block(std::span<const identified<std::span<const T>>> parts,
 
 } // namespace detail
 
-/// Adds arrays along the tree, element by element, each node rounded to T: what
-/// relays have to send on as T has the same bits.
+/// Adds arrays along the tree, element by element, each node rounded to `Sum`:
+/// what relays have to send on as `Sum` has the same bits.
 /// @param parts in the order of their identifiers, all of the size of `out`; an
-///              empty one is passed by.
+///              empty one is passed by. Of the type of the sum or of a narrower
+///              one, float32 where that is float64.
 /// @throws error `shape_mismatch`, which names the replica.
-template <class T>
+template <class T, class Sum>
 void add_tree(std::vector<identified<std::span<const T>>> parts,
-              std::span<T> out) {
+              std::span<Sum> out) {
+  static_assert(sizeof(T) <= sizeof(Sum), "the sum would round its parts");
   std::erase_if(parts, [](const auto& x) { return x.message.empty(); });
   for (const auto& x : parts)
     if (x.message.size() != out.size())
@@ -104,7 +117,7 @@ void add_tree(std::vector<identified<std::span<const T>>> parts,
                       + std::to_string(x.message.size())
                       + " elements, expected " + std::to_string(out.size())};
   if (parts.empty()) {
-    std::ranges::fill(out, T{});
+    std::ranges::fill(out, Sum{});
     return;
   }
   for (std::size_t at = 0; at < out.size(); at += detail::sum_block)

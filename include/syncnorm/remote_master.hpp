@@ -2,11 +2,13 @@
 
 #include "syncnorm/actors.hpp"
 #include "syncnorm/caf_error.hpp"
+#include "syncnorm/detail/request_master.hpp"
 
 #include <chrono>
 #include <cstdint>
 #include <set>
 #include <string>
+#include <utility>
 
 namespace syncnorm {
 
@@ -57,6 +59,20 @@ remote_handle(caf::actor_system& system, const std::string& host,
   if (!found)
     return found.error();
   return caf::actor_cast<Handle>(*found);
+}
+
+/// Sends a request to an actor of another process from the actor `self`, a
+/// pointer or a `caf::scoped_actor`. As CAF's own, but that one lets whoever
+/// asks a node that is lost already wait for its whole timeout; here the answer
+/// is `master_down` at once if the actor has exited or its node is lost, before
+/// or after it was asked.
+/// @param timeout then the answer is CAF's `request_timeout`; an actor of this
+///                process has no limit.
+template <class Self, class Handle, class... Ts>
+auto request_remote(Self&& self, caf::timespan timeout, const Handle& handle,
+                    Ts&&... xs) {
+  return detail::request_master(self, timeout, handle, detail::no_replica,
+                                std::forward<Ts>(xs)...);
 }
 
 /// Returns the handle of a master that another process has published, good for

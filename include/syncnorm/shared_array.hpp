@@ -1,7 +1,7 @@
 #pragma once
 
 #include "syncnorm/detail/caf_compat.hpp"
-#include "syncnorm/detail/raw_floats.hpp"
+#include "syncnorm/detail/raw_array.hpp"
 #include "syncnorm/detail/unset_vector.hpp"
 
 #include <algorithm>
@@ -15,10 +15,11 @@
 
 namespace syncnorm {
 
-/// An immutable array of float32 or float64 as a message carries it: copies
-/// share one block of memory inside a process. To another node it travels as
-/// a count and raw little-endian bytes, so that every value arrives with the
-/// same bits: infinities, NaN payloads, negative zero and subnormals too.
+/// An immutable array of float32, float64 or int64 as a message carries it:
+/// copies share one block of memory inside a process. To another node it
+/// travels as a count and raw little-endian bytes, so that every value arrives
+/// with the same bits: infinities, NaN payloads, negative zero and subnormals
+/// too.
 template <class T>
 class shared_array {
 public:
@@ -79,14 +80,14 @@ public:
   /// Writes it as one block of bytes; returns whether that worked.
   template <class Sink>
   bool save(Sink& f) const {
-    return detail::save_floats(f, view());
+    return detail::save_array(f, view());
   }
 
   /// Reads what `save` has written; returns whether it is sound.
   template <class Source>
   bool load(Source& f) {
     detail::unset_vector<T> values;
-    if (!detail::load_floats(f, values, max_size))
+    if (!detail::load_array(f, values, max_size))
       return false;
     values_ = keep(std::move(values));
     return true;
@@ -119,5 +120,7 @@ private:
 using float_array = shared_array<float>;
 /// An array of float64.
 using double_array = shared_array<double>;
+/// An array of int64.
+using int64_array = shared_array<std::int64_t>;
 
 } // namespace syncnorm

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "syncnorm/detail/caf_compat.hpp"
-#include "syncnorm/detail/raw_floats.hpp"
+#include "syncnorm/detail/raw_array.hpp"
 #include "syncnorm/detail/tensor_wire.hpp"
 #include "syncnorm/detail/unset_vector.hpp"
 #include "syncnorm/device_array.hpp"

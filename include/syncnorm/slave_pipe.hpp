@@ -49,15 +49,6 @@ public:
       : master_{std::move(master)},
         ticket_{ticket} {}
 
-  /// For a thread: `agent` was registered in its place. See
-  /// `register_slave_thread`.
-  slave_pipe(master_type master, const slave_ticket& ticket, caf::actor agent,
-             std::shared_ptr<detail::thread_link<Out>> link)
-      : master_{std::move(master)},
-        ticket_{ticket},
-        agent_{std::make_unique<detail::agent_guard>(std::move(agent))},
-        link_{std::move(link)} {}
-
   /// The identifier under which this slave is registered: 1 or more.
   [[nodiscard]] std::int64_t identifier() const noexcept {
     return ticket_.first.identifier;
@@ -183,6 +174,20 @@ public:
   }
 
 private:
+  template <class I, class O>
+  friend caf::expected<slave_pipe<I, O>> register_slave_thread(
+      caf::actor_system& system,
+      const std::type_identity_t<sync_master_actor<I, O>>& master,
+      std::int64_t identifier);
+
+  /// For a thread: `agent` was registered in its place.
+  slave_pipe(master_type master, const slave_ticket& ticket, caf::actor agent,
+             std::shared_ptr<detail::thread_link<Out>> link)
+      : master_{std::move(master)},
+        ticket_{ticket},
+        agent_{std::make_unique<detail::agent_guard>(std::move(agent))},
+        link_{std::move(link)} {}
+
   [[nodiscard]] std::string about() const {
     return "slave_pipe of replica " + std::to_string(identifier()) + ": ";
   }

@@ -1,121 +1,18 @@
 #include "syncnorm/batch_norm_stage.hpp"
 
-#include "tests/actors/batch_norm_reference.hpp"
-#include "tests/actors/layer_copies.hpp"
+#include "tests/actors/replicated.hpp"
 
 #include <doctest/doctest.h>
 
+#include <array>
 #include <chrono>
-#include <cmath>
 #include <cstddef>
-#include <functional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 using namespace syncnorm;
 using namespace syncnorm::test;
-
-namespace {
-
-constexpr std::size_t copy_count = 3;
-
-batch_norm_options make_options() {
-  return {.name = "bn", .channels = 2, .type = dtype::float64};
-}
-
-/// Copy r's x: its values make the mean of the whole batch r-independent.
-tensor make_x(std::size_t r, std::int64_t channels = 2,
-              dtype type = dtype::float64) {
-  tensor x{make_layout(type, std::array<std::int64_t, 2>{1, channels})};
-  for (std::int64_t c = 0; c < channels; ++c)
-    x.set(x.at(0, c, 0), static_cast<double>(r));
-  return x;
-}
-
-batch_norm_tape forward(batch_norm_layer& layer, std::size_t r) {
-  auto x = make_x(r);
-  auto y = x;
-  return layer.forward(x.view(), y.view());
-}
-
-/// All arrays of the state and the gradients, one behind the other.
-std::vector<double> state_and_gradients(batch_norm_layer& layer) {
-  std::vector<double> result;
-  for (const auto& arrays :
-       {layer.replica().state(), layer.replica().gradients()})
-    for (const auto& x : arrays)
-      for (auto value : read({x}, x.name))
-        result.push_back(value);
-  return result;
-}
-
-/// Two samples without gaps, and memory that overlaps them.
-struct overlapping {
-  std::vector<double> values = {1, 2, 3, 5, 8, 13};
-  tensor_layout layout =
-      make_layout(dtype::float64, std::array<std::int64_t, 2>{2, 2});
-
-  [[nodiscard]] const_tensor_view in() const {
-    return {values.data(), layout};
-  }
-
-  /// The second sample of `in`, and one behind it.
-  [[nodiscard]] tensor_view shifted() {
-    return {values.data() + 2, layout};
-  }
-
-  /// The memory of `in`, its samples further apart.
-  [[nodiscard]] tensor_view spread() {
-    auto wider = layout;
-    wider.sample_stride = 4;
-    return {values.data(), wider};
-  }
-};
-
-/// Checks that both outputs that do not go with the input are refused by a pass
-/// of that layer, and that it and the memory stay as they are.
-void check_refused(batch_norm_layer& layer, overlapping& memory,
-                   const std::function<void(const tensor_view&)>& pass,
-                   const std::string& argument) {
-  auto state = state_and_gradients(layer);
-  auto values = memory.values;
-  auto shifted = outcome_of([&] { pass(memory.shifted()); });
-  CHECK(shifted.first == errc::invalid_argument);
-  CHECK(contains(shifted.second, "layer bn: " + argument
-                                     + ": expected memory "
-                                       "apart from"));
-  auto spread = outcome_of([&] { pass(memory.spread()); });
-  CHECK(spread.first == errc::invalid_argument);
-  CHECK(contains(spread.second, argument + ": expected the sample stride of"));
-  CHECK(state_and_gradients(layer) == state);
-  CHECK(memory.values == values);
-}
-
-/// Checks that a round runs and uses the samples of all copies.
-void check_works(layers& copies) {
-  std::vector<double> means(copies.size());
-  run_all(copies.size(),
-          [&](std::size_t r) { means[r] = forward(*copies[r], r).mean()[0]; });
-  auto n = static_cast<double>(copies.size());
-  CHECK(means == std::vector<double>(copies.size(), (n - 1) / 2));
-}
-
-/// Checks that the same modules work after they were released and replicated.
-void check_works_again(layers& copies) {
-  release_replicas(copies);
-  execute_replication_callbacks(copies);
-  check_works(copies);
-}
-
-struct replicated : layer_fixture {
-  layers copies = make_copies(system, make_options(), copy_count);
-
-  replicated() {
-    execute_replication_callbacks(copies);
-  }
-};
-
-} // namespace
 
 TEST_CASE_FIXTURE(replicated, "a copy that is called with the wrong arguments "
                               "gets that error, every other copy learns of "
@@ -202,80 +99,6 @@ TEST_CASE_FIXTURE(replicated, "every argument is checked") {
   CHECK(outcome_of([&] { forward(layer, 0); }).first == errc::unregistered);
 }
 
-TEST_CASE_FIXTURE(layer_fixture, "an output that overlaps its input is refused "
-                                 "before anything is learned or written") {
-  auto running = make_options();
-  auto untracked = make_options();
-  untracked.track_running_stats = false;
-  auto online = make_options();
-  online.online = true;
-  for (const auto& options : {running, untracked, online})
-    for (auto trains : {true, false}) {
-      batch_norm_layer layer{system, options};
-      layer.replica().train(trains);
-      overlapping memory;
-      check_refused(
-          layer, memory,
-          [&](const auto& y) { std::ignore = layer.forward(memory.in(), y); },
-          "forward: y");
-      overlapping inputs;
-      overlapping outputs;
-      auto tape = layer.forward(inputs.in(), outputs.spread());
-      check_refused(
-          layer, memory,
-          [&](const auto& dx) {
-            layer.backward(memory.in(), inputs.in(), tape, dx);
-          },
-          "backward: dx");
-      check_refused(
-          layer, memory,
-          [&](const auto& dx) {
-            layer.backward(inputs.in(), memory.in(), tape, dx);
-          },
-          "backward: dx");
-    }
-}
-
-TEST_CASE_FIXTURE(replicated, "an output that overlaps its input fails the "
-                              "round of all copies, and none has learned from "
-                              "it") {
-  std::vector<overlapping> xs(copy_count);
-  std::vector<overlapping> ys(copy_count);
-  std::vector<batch_norm_tape> tapes(copy_count);
-  auto check_failed = [&](const char* argument, auto pass) {
-    std::vector<std::vector<double>> before;
-    for (auto& copy : copies)
-      before.push_back(state_and_gradients(*copy));
-    auto thrown = on_threads(copy_count, pass);
-    for (std::size_t r = 0; r < copy_count; ++r) {
-      auto got = outcome(thrown[r]);
-      auto wanted = r == 1 ? errc::invalid_argument : errc::participant_failed;
-      CHECK(got.first == wanted);
-      CHECK(contains(got.second, argument));
-      CHECK(state_and_gradients(*copies[r]) == before[r]);
-    }
-    release_replicas(copies);
-    execute_replication_callbacks(copies);
-  };
-  auto y_of = [&](std::size_t r) {
-    return tensor_view{ys[r].values.data(), ys[r].layout};
-  };
-  auto forward_into = [&](std::size_t r, const tensor_view& y) {
-    tapes[r] = copies[r]->forward(xs[r].in(), y);
-  };
-  check_failed("layer bn: forward: y: expected memory apart from x's",
-               [&](std::size_t r) {
-                 forward_into(r, r == 1 ? xs[r].shifted() : y_of(r));
-               });
-  run_all(copy_count, [&](std::size_t r) { forward_into(r, y_of(r)); });
-  check_failed("layer bn: backward: dx: expected memory apart from dy's",
-               [&](std::size_t r) {
-                 copies[r]->backward(ys[r].in(), xs[r].in(), tapes[r],
-                                     r == 1 ? ys[r].shifted() : y_of(r));
-               });
-  check_works(copies);
-}
-
 TEST_CASE_FIXTURE(layer_fixture, "the tape of another layer's forward pass, of "
                                  "another dtype or channels, is refused") {
   auto options_of = [](dtype type, std::int64_t channels) {
@@ -304,107 +127,6 @@ TEST_CASE_FIXTURE(layer_fixture, "the tape of another layer's forward pass, of "
                  "got float32 statistics of 3 channels"));
   // The statistics are what a tape has, and both layers' are float32.
   CHECK(try_tape(dtype::bfloat16, dtype::float32, 2).first == errc::none);
-}
-
-TEST_CASE(
-    "a replica takes over the state of one with the same arrays only, and "
-    "else stays as it is") {
-  auto refused = [](auto change) {
-    auto theirs = make_options();
-    change(theirs);
-    batch_norm_replica other{theirs};
-    other.train(false);
-    batch_norm_replica mine{make_options()};
-    write(mine.state(), "weight", {3, 4});
-    write(mine.gradients(), "bias", {5, 6});
-    auto got = outcome_of([&] { mine.assign_state(other); });
-    CHECK(got.first == errc::shape_mismatch);
-    CHECK(read(mine.state(), "weight") == std::vector<double>{3, 4});
-    CHECK(read(mine.gradients(), "bias") == std::vector<double>{5, 6});
-    CHECK(mine.is_training());
-    CHECK(outcome_of([&] { other.assign_state(mine); }).first
-          == errc::shape_mismatch);
-    return got.second;
-  };
-  CHECK(refused([](auto& x) { x.channels = 1; })
-        == "layer bn: assign_state: weight: expected 2 elements, got 1");
-  CHECK(refused([](auto& x) { x.affine = false; })
-        == "layer bn: assign_state: weight: expected 2 elements, got 0");
-  CHECK(refused([](auto& x) { x.track_running_stats = false; })
-        == "layer bn: assign_state: running_mean: expected 2 elements, got 0");
-  CHECK(refused([](auto& x) { x.online = true; })
-        == "layer bn: assign_state: expected the state of a layer with online "
-           "= false, got online = true");
-  CHECK(refused([](auto& x) { x.frozen = true; })
-        == "layer bn: assign_state: weight.grad: expected 2 elements, got 0");
-}
-
-TEST_CASE("a replica takes over state of another type and name") {
-  auto theirs = make_options();
-  theirs.name = "other";
-  theirs.type = dtype::float32;
-  batch_norm_replica other{theirs};
-  write(other.state(), "weight", {3, 4});
-  write(other.gradients(), "bias", {5, 6});
-  other.train(false);
-  batch_norm_replica mine{make_options()};
-  mine.assign_state(other);
-  CHECK(read(mine.state(), "weight") == std::vector<double>{3, 4});
-  CHECK(read(mine.gradients(), "bias") == std::vector<double>{5, 6});
-  CHECK_FALSE(mine.is_training());
-}
-
-TEST_CASE(
-    "a reply with statistics of another size is malformed, and nothing is "
-    "taken over or written") {
-  batch_norm_replica replica{make_options()};
-  auto x = make_x(1);
-  auto y = x;
-  batch_norm_reply good;
-  good.count = 4;
-  good.values = {1, 2, 1, 1};
-  good.running = {1, 2, 3, 4};
-  good.num_batches_tracked = 1;
-  auto refused = [&](auto change, auto pass) {
-    auto reply = good;
-    change(reply);
-    auto bytes = y.bytes;
-    auto got = outcome_of([&] { pass(reply); });
-    CHECK(got.first == errc::malformed_message);
-    CHECK(y.bytes == bytes);
-    CHECK(replica.num_batches_tracked() == 0);
-    CHECK(read(replica.state(), "running_var") == std::vector<double>{1, 1});
-    CHECK(read(replica.gradients(), "bias") == std::vector<double>{0, 0});
-    return got.second;
-  };
-  auto forward = [&](const batch_norm_reply& reply) {
-    std::ignore = replica.end_forward(reply, x.view(), y.view());
-  };
-  CHECK(refused([](auto& reply) { reply.running = {1}; }, forward)
-        == "layer bn: forward: the reply's running statistics: expected 4 "
-           "values, got 1");
-  CHECK(refused(
-            [](auto& reply) {
-              reply.values = {1, 2};
-            },
-            forward)
-        == "layer bn: forward: the reply's statistics: expected 4 values, got "
-           "2");
-  CHECK(contains(refused([](auto& reply) { reply.more.push_back(2); }, forward),
-                 "expected the statistics of 1 batches, got 4 values of 2"));
-
-  std::ignore = replica.begin_forward(x.view(), y.view());
-  auto kept = good;
-  kept.running = {};
-  auto tape = replica.end_forward(kept, x.view(), y.view());
-  std::ignore = replica.begin_backward(x.view(), x.view(), tape, y.view());
-  auto backward = [&](const batch_norm_reply& reply) {
-    replica.end_backward(reply, x.view(), x.view(), tape, y.view());
-  };
-  for (const auto& values : {double_array{}, double_array{1}})
-    CHECK(contains(
-        refused([&](auto& reply) { reply.values = values; }, backward),
-        "layer bn: backward: the reply's sums: expected 4 values, got "));
 }
 
 TEST_CASE_FIXTURE(replicated, "an exception outside of the layer, in one "

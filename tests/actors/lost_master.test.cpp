@@ -135,6 +135,28 @@ TEST_CASE_FIXTURE(mute_master,
 }
 
 TEST_CASE_FIXTURE(mute_master,
+                  "who asks any actor of another node is told at once that it "
+                  "is gone, before or after the request, and waits for a mute "
+                  "one as long as it says") {
+  auto ask = [&](caf::timespan patience) {
+    return request_remote(self, patience, master, get_metrics_atom_v);
+  };
+  auto answer = [](const sync_metrics&) { FAIL("an answer"); };
+  auto gone = [](const caf::error& e) {
+    CHECK(code_of(e) == errc::master_down);
+  };
+  ask(std::chrono::milliseconds{1}).receive(answer, [](const caf::error& e) {
+    CHECK(e == caf::sec::request_timeout);
+  });
+  auto waiting = ask(std::chrono::hours{1});
+  for (int n = 0; n < 2; ++n)
+    witness->receive([](caf::ok_atom) {});
+  caf::anon_send_exit(mute, caf::exit_reason::kill);
+  std::move(waiting).receive(answer, gone);
+  ask(std::chrono::hours{1}).receive(answer, gone);
+}
+
+TEST_CASE_FIXTURE(mute_master,
                   "who has several questions to a master on another node at a "
                   "time is told of each that it is gone") {
   auto first = read_metrics(self, master, std::chrono::hours{1});

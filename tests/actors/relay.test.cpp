@@ -1,110 +1,16 @@
-#include "tests/actors/relay_tree.hpp"
+#include "tests/actors/tree_fixture.hpp"
 
 #include <doctest/doctest.h>
 
-#include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstdint>
 #include <functional>
-#include <limits>
 #include <optional>
-#include <random>
 #include <string>
 #include <vector>
 
 using namespace syncnorm;
 using namespace syncnorm::test;
-
-namespace {
-
-using tree_type = replica_tree<block, block>;
-
-/// Replica 0 owns the master, 1 and 2 are its slaves, a relay stands for 3 to
-/// 12, of which 5 to 8 stand behind a relay of their own.
-struct tree_fixture : system_fixture {
-  tree_fixture() = default;
-
-  explicit tree_fixture(sync_options options) : options{std::move(options)} {}
-
-  sync_options options{.layer = "bn1", .deadline = std::chrono::seconds{20}};
-  tree_type tree{system, spawn_sync_master<block, block>(system, options,
-                                                         sum_of_blocks())};
-  block_master outer =
-      tree.add_relay(tree.master(), "bn1", {3, 10}, merge_blocks);
-  block_master inner = tree.add_relay(outer, "bn1", {5, 4}, merge_blocks);
-  static constexpr std::int64_t replicas = 13;
-
-  const block_master& home(std::int64_t identifier) {
-    if (identifier < 3)
-      return tree.master();
-    return identifier >= 5 && identifier < 9 ? inner : outer;
-  }
-
-  void enlist_all() {
-    for (std::int64_t i = 1; i < replicas; ++i)
-      tree.enlist(home(i), replica_range{i, 1});
-  }
-
-  void enlist_all_but_five() {
-    for (std::int64_t i = 1; i < replicas; ++i)
-      if (i != 5)
-        tree.enlist(home(i), replica_range{i, 1});
-  }
-
-  std::vector<outcome<block>> run(int round = 0) {
-    return tree.run(replicas,
-                    [round](std::int64_t i) { return block_of(i, round); });
-  }
-
-  /// All replicas but `missing` send, then `fault` happens; checks that all of
-  /// them get the same error of that code, with the parts in its text.
-  template <class Fault>
-  void fails(std::int64_t missing, Fault fault, errc code,
-             const std::vector<std::string>& parts) {
-    enlist_all();
-    for (auto& x : run())
-      REQUIRE(x.value);
-    std::vector<std::function<outcome<block>()>> waiting;
-    for (std::int64_t i = 0; i < replicas; ++i)
-      if (i != missing)
-        waiting.push_back(tree.send(i, block_of(i)));
-    fault();
-    std::string text;
-    for (auto& wait : waiting) {
-      auto x = wait();
-      CHECK_MESSAGE(x.failed(code, parts), x.text());
-      CHECK((text.empty() || text == x.text()));
-      text = x.text();
-    }
-    // They register again, and the same master and relays serve again.
-    enlist_all();
-    for (auto& x : run())
-      CHECK(x.value == expected());
-  }
-
-  static block expected(int round = 0) {
-    std::vector<identified<block>> all;
-    for (std::int64_t i = 0; i < replicas; ++i)
-      all.push_back({i, block_of(i, round)});
-    return merge_blocks(all);
-  }
-};
-
-struct impatient_fixture : tree_fixture {
-  impatient_fixture()
-      : tree_fixture{
-          {.layer = "bn1", .deadline = std::chrono::milliseconds{300}}} {}
-};
-
-struct survivors_fixture : tree_fixture {
-  survivors_fixture()
-      : tree_fixture{{.layer = "bn1",
-                      .deadline = std::chrono::seconds{20},
-                      .policy = failure_policy::continue_with_survivors}} {}
-};
-
-} // namespace
 
 TEST_CASE_FIXTURE(system_fixture,
                   "a relay whose last slave leaves in good order between two "
@@ -151,76 +57,6 @@ TEST_CASE_FIXTURE(tree_fixture, "behind relays the reply has the bits of the "
       CHECK(many[at].value == expected(round));
     }
   }
-}
-
-namespace {
-
-using parts = std::vector<identified<block>>;
-
-/// What a relay of the replicas `first` to `first + count - 1` sends, some of
-/// whom stand behind relays of their own: random ranges.
-parts relayed(std::mt19937& random, std::int64_t first, std::int64_t count,
-              const std::function<bool(std::int64_t)>& present) {
-  parts got;
-  for (auto at = first; at < first + count;) {
-    auto n = std::min(1 + std::int64_t(random()) % count, first + count - at);
-    if (n == count || random() % 3 == 0) {
-      for (auto i = at; i < at + n; ++i)
-        if (present(i))
-          got.push_back({i, block_of(i)});
-    } else {
-      auto below = relayed(random, at, n, present);
-      got.insert(got.end(), below.begin(), below.end());
-    }
-    at += n;
-  }
-  auto nodes = detail::tree_blocks(first, count);
-  CHECK(double(nodes.size()) <= 2 * std::log2(double(count)) + 2);
-  nodes.push_back(first + count);
-  parts result;
-  for (std::size_t i = 0; i + 1 < nodes.size(); ++i) {
-    parts some;
-    for (const auto& x : got)
-      if (x.identifier >= nodes[i] && x.identifier < nodes[i + 1])
-        some.push_back(x);
-    if (!some.empty())
-      result.push_back({nodes[i], merge_blocks(some)});
-  }
-  return result;
-}
-
-} // namespace
-
-TEST_CASE("any grouping of neighbours into relays, of any depth and with "
-          "replicas missing, adds with the same bits") {
-  std::mt19937 random{3};
-  for (int trial = 0; trial < 500; ++trial) {
-    auto count = 1 + std::int64_t(random() % 70);
-    auto seed = random();
-    auto present = [seed](std::int64_t i) {
-      return i == 0 || (seed >> (i % 32) & 7) != 0;
-    };
-    parts all;
-    for (std::int64_t i = 0; i < count; ++i)
-      if (present(i))
-        all.push_back({i, block_of(i)});
-    auto tree = relayed(random, 0, count, present);
-    CHECK(merge_blocks(tree) == merge_blocks(all));
-  }
-}
-
-TEST_CASE("a sum along the tree passes by empty arrays and refuses others of "
-          "another size") {
-  block two{1, 2};
-  std::vector<double> sum(2);
-  add_tree<double>({{0, {}}, {1, two.view()}, {4, two.view()}}, sum);
-  CHECK(sum == std::vector<double>{2, 4});
-  add_tree<double>({{0, {}}}, sum);
-  CHECK(sum == std::vector<double>{0, 0});
-  block three{1, 2, 3};
-  CHECK_THROWS_WITH_AS(
-      add_tree<double>({{1, two.view()}, {4, three.view()}}, sum),
-      "replica 4 sent 3 elements, expected 2", error);
 }
 
 TEST_CASE("relays are planned above the fan-in only, and cover everybody but "
@@ -559,107 +395,6 @@ TEST_CASE_FIXTURE(system_fixture,
   }
   self->receive([](go_atom) {}, caf::after(std::chrono::seconds{20}) >>
                                     [] { FAIL("the relay is still there"); });
-}
-
-// -- refusals -----------------------------------------------------------------
-
-TEST_CASE_FIXTURE(tree_fixture, "a relay refuses replicas outside of its range "
-                                "and ranges that overlap") {
-  CHECK(tree.enlist(inner, 9).failed(
-      errc::invalid_identifier,
-      {"this relay stands for replicas 5 to 8, not for replica 9"}));
-  tree.enlist(inner, replica_range{5, 1});
-  CHECK(tree.enlist(outer, 6).failed(
-      errc::duplicate_identifier,
-      {"replica 6 overlaps the relay of replicas 5 to 8"}));
-  auto rival = tree.add_relay(tree.master(), "bn1", {12, 4}, merge_blocks);
-  CHECK(tree.enlist(rival, 13).failed(errc::duplicate_identifier,
-                                      {"replicas 12 to 15", "3 to 12"}));
-}
-
-TEST_CASE_FIXTURE(tree_fixture, "a relay without a parent is refused, and "
-                                "identifiers beyond the last with the reason") {
-  CHECK_THROWS_WITH_AS(tree.add_relay({}, "bn1", {20, 2}, merge_blocks),
-                       doctest::Contains("the parent's handle is null"), error);
-  constexpr auto last = std::numeric_limits<std::int64_t>::max();
-  for (auto range : {replica_range{last, 1}, replica_range{last - 1, 2}})
-    CHECK_THROWS_WITH_AS(
-        tree.add_relay(tree.master(), "bn1", range, merge_blocks),
-        doctest::Contains("up to 2^63 - 2"), error);
-  CHECK(tree.enlist(tree.master(), last)
-            .failed(errc::invalid_identifier, {"up to 2^63 - 2"}));
-  CHECK(tree.enlist(tree.master(), last - 1).value);
-}
-
-TEST_CASE_FIXTURE(tree_fixture, "a registration that a relay refuses after a "
-                                "round disturbs nobody") {
-  enlist_all();
-  for (int round = 0; round < 3; ++round) {
-    for (auto& x : run(round))
-      CHECK_MESSAGE(x.value == expected(round), x.text());
-    CHECK(tree.enlist(inner, 9).failed(errc::invalid_identifier));
-    CHECK(tree.enlist(outer, -7).failed(errc::invalid_identifier));
-  }
-}
-
-TEST_CASE_FIXTURE(tree_fixture, "a relay refuses another layer's parent, and "
-                                "the master's own message") {
-  auto astray = tree.add_relay(tree.master(), "bn2", {20, 2}, merge_blocks);
-  CHECK(tree.enlist(astray, 20).failed(errc::wrong_layer, {"layer bn2"}));
-  caf::scoped_actor self{system};
-  auto lead = tree_type::later(run_master(self, inner, block{1}));
-  CHECK(lead().failed(errc::invalid_argument, {"a relay has no owner"}));
-  CHECK_THROWS_AS(tree.add_relay(tree.master(), "bn1", {0, 2}, merge_blocks),
-                  error);
-  CHECK_THROWS_AS(tree.add_relay(tree.master(), "bn1", {1, 0}, merge_blocks),
-                  error);
-  CHECK_THROWS_AS(tree.add_relay(tree.master(), "bn1", {1, 1}, nullptr), error);
-}
-
-TEST_CASE_FIXTURE(system_fixture, "a master whose callback cannot merge in "
-                                  "parts refuses relays in words") {
-  tree_type tree{
-      system, spawn_sync_master<block, block>(
-                  system, {.layer = "bn1"}, [](std::span<identified<block>>) {
-                    return std::vector<identified<block>>{};
-                  })};
-  auto relay = tree.add_relay(tree.master(), "bn1", {1, 2}, merge_blocks);
-  CHECK(tree.enlist(relay, 1).failed(errc::invalid_argument,
-                                     {"layer bn1", "sync_reduction"}));
-}
-
-TEST_CASE_FIXTURE(system_fixture, "parts that are not what they say end the "
-                                  "round as malformed") {
-  struct lie {
-    std::vector<std::int64_t> first;
-    caf::message values;
-  };
-  std::vector<lie> lies{
-      {{}, caf::message{}},
-      {{2}, caf::make_message(block{1}, block{2})},
-      {{3, 2}, caf::make_message(block{1}, block{2})},
-      {{2, 2}, caf::make_message(block{1}, block{2})},
-      {{1}, caf::make_message(block{1})},
-      {{2, 4, 6}, caf::make_message(block{1}, block{2}, block{3})},
-      {{2}, caf::make_message(std::string{"a block"})},
-  };
-  for (auto& x : lies) {
-    tree_type tree{system, spawn_sync_master<block, block>(
-                               system, {.layer = "bn1"}, sum_of_blocks())};
-    caf::scoped_actor stranger{system};
-    outcome<slave_ticket> ticket;
-    detail::request(stranger, tree.master(), register_relay_atom_v,
-                    std::int64_t{2}, std::int64_t{4})
-        .receive([&](slave_ticket& t) { ticket(t); },
-                 [&](caf::error& e) { ticket(e); });
-    auto owner = tree.send(0, block{1});
-    auto answer = tree_type::later(detail::request(
-        stranger, tree.master(), run_relay_atom_v, ticket.value.value().first,
-        relay_parts{caf::timespan{-1}, x.first, x.values}));
-    CHECK(answer().failed(errc::malformed_message,
-                          {"layer bn1, round 1", "replicas 2 to 5"}));
-    CHECK(owner().failed(errc::malformed_message));
-  }
 }
 
 // -- between nodes ------------------------------------------------------------

@@ -18,6 +18,7 @@ namespace syncnorm::test {
 
 using block = double_array;
 using block_master = sync_master_actor<block, block>;
+using parts = std::vector<identified<block>>;
 
 /// Adds arrays along the tree.
 inline block merge_blocks(std::span<identified<block>> parts) {

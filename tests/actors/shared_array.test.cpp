@@ -20,22 +20,25 @@ namespace {
 template <class T>
 std::vector<T> special_values() {
   using limits = std::numeric_limits<T>;
-  return {T{0},
-          -T{0},
-          T{1},
-          -T{1},
-          limits::infinity(),
-          -limits::infinity(),
-          limits::quiet_NaN(),
-          -limits::quiet_NaN(),
-          std::nan("0x1234") == 0 ? T{0} : static_cast<T>(std::nan("0x1234")),
-          limits::denorm_min(),
-          -limits::denorm_min(),
-          limits::denorm_min() * 12345,
-          limits::min(),
-          limits::max(),
-          limits::lowest(),
-          limits::epsilon()};
+  if constexpr (std::is_integral_v<T>)
+    return {0, 1, -1, limits::min(), limits::max()};
+  else
+    return {T{0},
+            -T{0},
+            T{1},
+            -T{1},
+            limits::infinity(),
+            -limits::infinity(),
+            limits::quiet_NaN(),
+            -limits::quiet_NaN(),
+            std::nan("0x1234") == 0 ? T{0} : static_cast<T>(std::nan("0x1234")),
+            limits::denorm_min(),
+            -limits::denorm_min(),
+            limits::denorm_min() * 12345,
+            limits::min(),
+            limits::max(),
+            limits::lowest(),
+            limits::epsilon()};
 }
 
 template <class T>
@@ -52,7 +55,7 @@ bool same_bits(const shared_array<T>& x, const shared_array<T>& y) {
 } // namespace
 
 TEST_CASE_TEMPLATE("every value crosses the wire with the same bits", T, float,
-                   double) {
+                   double, std::int64_t) {
   init_types();
   shared_array<T> sent{special_values<T>()};
   auto bytes = to_wire(sent);

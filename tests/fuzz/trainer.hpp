@@ -103,13 +103,10 @@ inline bool read_model_state(std::span<const std::byte> bytes,
     auto has = [](const train::flat_array& values, std::size_t size) {
       return values.f32.size() == size && values.f64.size() == 0;
     };
-    auto is_negative = [](std::int64_t count) { return count < 0; };
-    if (std::ranges::any_of(x.batches.values, is_negative))
-      return false;
     try {
       train::require_fit(x, {7, false, 3, 2, 1});
       if (!has(x.weights, 3) || !has(x.velocity, 3) || !has(x.statistics, 2)
-          || x.batches.size() != 1)
+          || x.batches.size() != 1 || x.batches[0] < 0)
         return false;
     } catch (const train::failure&) {
     }

@@ -220,9 +220,13 @@ TEST_CASE("a state of another model, of another type or of other sizes is "
                  "in float32 and 1 in float64"));
   CHECK(contains(refusal(with([](auto& x) { x.statistics = x.weights; })),
                  " 384 statistics in float32, found "));
-  CHECK(contains(refusal(with([](auto& x) { x.batches.values[1] = -1; })),
+  CHECK(contains(refusal(with([](auto& x) {
+                   x.batches = {0, -1};
+                 })),
                  "counts of batches from 0 on, found -1"));
-  CHECK(contains(refusal(with([](auto& x) { x.batches.values.push_back(1); })),
+  CHECK(contains(refusal(with([](auto& x) {
+                   x.batches = {0, 0, 1};
+                 })),
                  "2 counts of batches, found 3"));
   machine.assume(state);
   CHECK(machine.hash() != before);

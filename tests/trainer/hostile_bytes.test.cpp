@@ -71,7 +71,7 @@ std::vector<content> good_inputs(caf::actor_system& system) {
   model.weights = flat_array{std::vector{1.0F, 2.0F, 3.0F}};
   model.velocity = flat_array{std::vector{4.0F, 5.0F, 6.0F}};
   model.statistics = flat_array{std::vector{0.5F, 1.5F}};
-  model.batches.values = {8};
+  model.batches = {8};
   std::vector<content> result{
       test::serialize(step_plan{1, 2, 64, 128, 0.1}),
       test::serialize(step_report{1, true, 2, 3, 4}),

@@ -58,7 +58,8 @@ model_state snapshot_of(const network& model, const torch::Tensor& velocity) {
   result.statistics = to_flat(collect_as(type, buffers_of(model, true)));
   auto counts = collect_as(torch::kInt64, buffers_of(model, false));
   const auto* first = counts.data_ptr<std::int64_t>();
-  result.batches.values.assign(first, first + counts.numel());
+  result.batches =
+      int64_array{std::vector<std::int64_t>(first, first + counts.numel())};
   return result;
 }
 
@@ -77,7 +78,7 @@ void restore(const model_state& state, network& model,
   spread_values(state.statistics, type, statistics);
   copy_to(velocity, state.velocity);
   auto counts = torch::empty({count_values(batches)}, torch::kInt64);
-  copy_to<std::int64_t>(counts, state.batches.values);
+  copy_to<std::int64_t>(counts, state.batches.view());
   spread(counts, batches);
 }
 

@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstddef>
@@ -93,33 +92,8 @@ std::optional<narrow_arrays> narrow_only(parts messages) {
   return result;
 }
 
-/// The same sum as `add_tree` has of what was widened before, in one pass: the
-/// elements from `at` on.
-void add_narrow(std::span<const identified<std::span<const float>>> arrays,
-                std::size_t at, std::span<double> out) {
-  auto n = out.size();
-  auto left = arrays.size() == 1 ? 1 : detail::split_of(arrays);
-  auto a = arrays[0].message.subspan(at, n);
-  auto rest = arrays.subspan(left);
-  if (rest.size() == 1 && left == 1) {
-    auto b = rest[0].message.subspan(at, n);
-    for (std::size_t i = 0; i < n; ++i)
-      out[i] = double{a[i]} + double{b[i]};
-    return;
-  }
-  if (left == 1)
-    std::ranges::copy(a, out.begin());
-  else
-    add_narrow(arrays.first(left), at, out);
-  if (rest.empty())
-    return;
-  std::array<double, detail::sum_block> other;
-  add_narrow(rest, at, std::span{other}.first(n));
-  for (std::size_t i = 0; i < n; ++i)
-    out[i] += other[i];
-}
-
-/// Of gradients in float64, or in both types.
+/// Of gradients in float64, or in both types. Block by block, so that what is
+/// widened stays in the nearer caches: all replicas wait for this.
 void add_wide(parts messages, std::span<double> sum) {
   constexpr std::size_t block = 1024;
   std::vector<double> wide(messages.size() * block);
@@ -130,19 +104,14 @@ void add_wide(parts messages, std::span<double> sum) {
       if (const auto& [id, part] = messages[i]; part.gradient.size() > 0)
         arrays.push_back(
             {id, widen(part, at, std::span{wide}.subspan(i * block, n))});
-    add_tree<double>(std::move(arrays), sum.subspan(at, n));
+    add_tree(std::move(arrays), sum.subspan(at, n));
   }
 }
 
-/// Adds block by block, so that what is widened stays in the nearer caches: all
-/// replicas wait for this.
 std::vector<double> add(parts messages, std::size_t size) {
   std::vector<double> sum(size);
   if (auto arrays = narrow_only(messages))
-    for (std::size_t at = 0; at < size; at += detail::sum_block)
-      add_narrow(
-          *arrays, at,
-          std::span{sum}.subspan(at, std::min(detail::sum_block, size - at)));
+    add_tree(std::move(*arrays), std::span{sum});
   else
     add_wide(messages, sum);
   return sum;

@@ -44,7 +44,7 @@ void require_fit(const model_state& state, const model_layout& layout) {
     throw failure{fmt::format("a model's state: expected {} counts of batches, "
                               "found {}",
                               layout.batches, state.batches.size())};
-  for (auto count : state.batches.values)
+  for (auto count : state.batches)
     if (count < 0)
       throw failure{fmt::format("a model's state: expected counts of batches "
                                 "from 0 on, found {}",

@@ -3,55 +3,13 @@
 #include "trainer/run/flat_array.hpp"
 
 #include "syncnorm/compat.hpp"
-#include "syncnorm/detail/raw_floats.hpp"
+#include "syncnorm/shared_array.hpp"
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 namespace syncnorm::train {
-
-/// How many batches each batch-norm layer of a model has tracked: none of them
-/// is negative when it comes from another process.
-struct batch_counts {
-  /// More layers than this are nobody's.
-  static constexpr std::uint64_t max_size = std::uint64_t{1} << 16;
-
-  std::vector<std::int64_t> values;
-
-  [[nodiscard]] std::size_t size() const noexcept {
-    return values.size();
-  }
-
-  /// Writes their number, then little-endian integers; returns whether that
-  /// worked.
-  template <class Sink>
-  bool save(Sink& f) const {
-    return detail::save_floats(f, std::span{values});
-  }
-
-  /// Reads what `save` has written; returns whether it is sound.
-  template <class Source>
-  bool load(Source& f) {
-    std::vector<std::int64_t> read;
-    if (!detail::load_floats(f, read, max_size)
-        || std::ranges::any_of(read, [](auto x) { return x < 0; }))
-      return false;
-    values = std::move(read);
-    return true;
-  }
-
-  friend bool operator==(const batch_counts&, const batch_counts&) = default;
-};
-
-template <class Inspector>
-auto inspect(Inspector& f, batch_counts& x) {
-  return detail::inspect_raw(f, x, "syncnorm::train::batch_counts");
-}
 
 /// All that the steps of a training change in a replica, in the model's fixed
 /// order: numbers alone, whatever the device and the version of libtorch.
@@ -63,7 +21,8 @@ struct model_state {
   flat_array velocity;
   /// Running means and variances.
   flat_array statistics;
-  batch_counts batches;
+  /// How many batches each batch-norm layer has tracked.
+  int64_array batches;
 };
 
 template <class Inspector>

@@ -4,10 +4,9 @@
 #include "trainer/output/complaint.hpp"
 #include "trainer/plan/endpoint.hpp"
 #include "trainer/run/error_text.hpp"
+#include "trainer/run/refusal_list.hpp"
 #include "trainer/run/this_machine.hpp"
 
-#include "syncnorm/compat.hpp"
-#include "syncnorm/detail/answer_if_lost.hpp"
 #include "syncnorm/network.hpp"
 
 #include <fmt/format.h>
@@ -22,7 +21,10 @@ door_actor::behavior_type door_behavior(door_actor::pointer) {
 
 /// Hears whom TLS refused.
 caf::behavior print_refusals() {
-  return {[](const std::string& line) { complain(line); }};
+  return {[told = refusal_list{}](const std::string& text) mutable {
+    if (auto line = told.add(text))
+      complain(*line);
+  }};
 }
 
 } // namespace
@@ -104,11 +106,7 @@ std::string relay_door::find_break() const {
   auto is_there = false;
   if (above_) {
     caf::scoped_actor self{system_};
-    // A lost process never answers.
-    detail::answer_if_lost(self, caf::actor_cast<caf::actor>(above_),
-                           detail::no_replica);
-    compat::request_within(self, options_.round_deadline() / 2, above_,
-                           ping_atom_v)
+    request_remote(self, options_.round_deadline() / 2, above_, ping_atom_v)
         .receive([&] { is_there = true; }, [](const caf::error&) {});
   }
   if (is_there)

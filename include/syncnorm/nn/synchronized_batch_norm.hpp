@@ -3,7 +3,7 @@
 #include "syncnorm/nn/detail/known_counter.hpp"
 #include "syncnorm/nn/module_traits.hpp"
 #include "syncnorm/nn/synchronized_batch_norm_options.hpp"
-#include "syncnorm/replicate.hpp"
+#include "syncnorm/replicable.hpp"
 
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/pimpl.h>

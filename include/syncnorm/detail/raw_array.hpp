@@ -27,7 +27,7 @@ void to_little_endian(std::span<T> values) {
 
 /// Writes the count of `values`, then their bytes in little-endian order.
 template <class Sink, class T>
-bool save_floats(Sink& f, std::span<const T> values) {
+bool save_array(Sink& f, std::span<const T> values) {
   if (!write_count(f, values.size()))
     return false;
   if constexpr (std::endian::native == std::endian::little) {
@@ -39,11 +39,11 @@ bool save_floats(Sink& f, std::span<const T> values) {
   }
 }
 
-/// Reads what `save_floats` wrote. Returns false if the count is above
+/// Reads what `save_array` wrote. Returns false if the count is above
 /// `max_size` or if fewer bytes came.
 template <class Source, class T, class Allocator>
-bool load_floats(Source& f, std::vector<T, Allocator>& values,
-                 std::uint64_t max_size) {
+bool load_array(Source& f, std::vector<T, Allocator>& values,
+                std::uint64_t max_size) {
   constexpr std::size_t step = load_step_bytes / sizeof(T);
   std::uint64_t size = 0;
   if (!read_count(f, size) || size > max_size)

@@ -1,0 +1,25 @@
+#pragma once
+
+#include "tests/nn/support.hpp"
+
+#include "syncnorm/nn/synchronize.hpp"
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+namespace syncnorm::nn::test {
+
+/// Copies of one layer that wait for each other longer than any test.
+inline std::vector<std::shared_ptr<SynchronizedBatchNorm2dImpl>>
+patient_layers(caf::actor_system& system, std::size_t n) {
+  std::vector<std::shared_ptr<SynchronizedBatchNorm2dImpl>> result;
+  for (std::size_t r = 0; r < n; ++r)
+    result.push_back(std::make_shared<SynchronizedBatchNorm2dImpl>(2));
+  auto options = patient();
+  options.prefix = "the ";
+  synchronize(system, result, options);
+  return result;
+}
+
+} // namespace syncnorm::nn::test
