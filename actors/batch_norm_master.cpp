@@ -84,7 +84,7 @@ private:
 void merge_batches(std::span<const message> messages,
                    batch_norm_message& result) {
   result.values = {};
-  if (result.count == 0 && result.more.empty())
+  if (result.count == 0 && result.later_counts.empty())
     return;
   auto size = 2 * std::size_t(result.channels);
   std::vector<double> values(size * batches_of(result));
@@ -156,7 +156,7 @@ batch_norm_reply finish_forward(std::int64_t owner, batch_norm_message total) {
           double_array{std::move(running)},
           update.num_batches_tracked,
           false,
-          std::move(total.more)};
+          std::move(total.later_counts)};
 }
 
 // -- backward -----------------------------------------------------------------
@@ -218,8 +218,8 @@ public:
   void number(batch_norm_reply& reply) {
     if (reply.resend)
       return;
-    reply.call = last_ + 1;
-    last_ += 1 + reply.more.size();
+    reply.pass = last_ + 1;
+    last_ += 1 + reply.later_counts.size();
   }
 
 private:
@@ -252,7 +252,7 @@ batch_norm_message merge_messages(std::span<const message> messages,
     result.count = 0;
     result.values = {};
     result.update = {};
-    result.more.clear();
+    result.later_counts.clear();
     return result;
   }
   for (std::size_t i = 0; i < batches_of(result); ++i)

@@ -121,7 +121,7 @@ void batch_norm_replica::take_over(const batch_norm_reply& reply) {
   num_batches_tracked_ = reply.num_batches_tracked;
   if (options_.online)
     num_elements_tracked_ =
-        reply.more.empty() ? reply.count : reply.more.back();
+        reply.later_counts.empty() ? reply.count : reply.later_counts.back();
   if (device_)
     return device_->take_over(reply.running);
   auto running = reply.running.view();
@@ -167,7 +167,7 @@ batch_norm_replica::measure(std::span<const const_tensor_view> xs) {
   message.mode = round_mode::forward;
   message.type = options_.type;
   message.channels = options_.channels;
-  message.more.resize(xs.size() - 1);
+  message.later_counts.resize(xs.size() - 1);
   if (device_)
     message.values = device_->moments(xs, message);
   else
@@ -246,12 +246,12 @@ void batch_norm_replica::accept(const batch_norm_reply& reply,
   if (device_)
     there = device_->receive(reply.values);
   for (std::size_t i = 0; i < tapes.size(); ++i) {
-    auto count = i == 0 ? reply.count : reply.more[i - 1];
+    auto count = i == 0 ? reply.count : reply.later_counts[i - 1];
     if (device_)
       write_tape(tapes[i], count, there.part(i * size, size));
     else
       write_tape(tapes[i], count, reply.values.view().subspan(i * size, size));
-    tapes[i].call_ = reply.call == 0 ? 0 : reply.call + i;
+    tapes[i].pass_ = reply.pass == 0 ? 0 : reply.pass + i;
   }
   take_over(reply);
   device_is_newer_ = true;
@@ -278,7 +278,7 @@ batch_norm_message batch_norm_replica::begin_backward(
   message.type = options_.type;
   message.channels = options_.channels;
   message.count = x.shape().per_channel();
-  message.call = tape.call_;
+  message.pass = tape.pass_;
   if (device_)
     message.values = device_->sums(x, dy, tape.device_statistics_);
   else

@@ -191,7 +191,7 @@ batch_norm_reply finish_forward(std::int64_t owner, batch_norm_message total,
   reply.count = total.count;
   reply.values = std::move(out);
   reply.num_batches_tracked = total.update.num_batches_tracked;
-  reply.more = std::move(total.more);
+  reply.later_counts = std::move(total.later_counts);
   return reply;
 }
 

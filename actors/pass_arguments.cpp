@@ -173,12 +173,12 @@ void pass_arguments::require_statistics(const char* call, const char* what,
 
 void pass_arguments::require_forward_reply(const batch_norm_reply& reply,
                                            std::size_t batches) const {
-  if (reply.more.size() + 1 != batches)
+  if (reply.later_counts.size() + 1 != batches)
     throw error{errc::malformed_message,
                 fmt::format("layer {}: forward: expected the statistics of {} "
                             "batches, got {} values of {}",
                             options_->name, batches, reply.values.size(),
-                            reply.more.size() + 1)};
+                            reply.later_counts.size() + 1)};
   require_statistics("forward", "statistics", reply.values,
                      2 * channels() * batches);
   if (reply.running.size() != 0)

@@ -71,12 +71,12 @@ void require_known(const round_message& x) {
   if (m.resend)
     return;
   auto expected = 2 * std::size_t(m.channels) * batches_of(m);
-  auto nothing = m.values.size() == 0 && m.count == 0 && m.more.empty();
+  auto nothing = m.values.size() == 0 && m.count == 0 && m.later_counts.empty();
   if (m.values.size() != expected && !nothing)
     refuse(errc::malformed_message, x,
            fmt::format("{} values for {} channels in {} batches, expected {}",
                        m.values.size(), m.channels, batches_of(m), expected));
-  if (!m.more.empty() && m.mode != round_mode::forward)
+  if (!m.later_counts.empty() && m.mode != round_mode::forward)
     refuse(errc::invalid_argument, x,
            fmt::format("{} batches in one message; only forward passes can "
                        "share one",
@@ -91,12 +91,12 @@ void require_agreement(const round_message& owner, const round_message& x) {
            fmt::format("a {} message, replica {} a {} message; all replicas "
                        "must make the same calls in the same order",
                        to_string(b.mode), owner.identifier, to_string(a.mode)));
-  if (a.call != b.call)
+  if (a.pass != b.pass)
     refuse(errc::invalid_argument, x,
            fmt::format("sums of call {} of the layer, replica {} of call {}; "
                        "all replicas must pass backward through their calls in "
                        "the same order",
-                       b.call, owner.identifier, a.call));
+                       b.pass, owner.identifier, a.pass));
   if (a.channels != b.channels)
     refuse(errc::shape_mismatch, x,
            fmt::format("{} channels, replica {} {} channels", b.channels,
@@ -114,7 +114,7 @@ void require_agreement(const round_message& owner, const round_message& x) {
                     "options",
                     options_text(b.update), owner.identifier,
                     options_text(a.update)));
-  if (a.more.size() != b.more.size())
+  if (a.later_counts.size() != b.later_counts.size())
     refuse(errc::invalid_argument, x,
            fmt::format("{} batches in one message, replica {} {}; all replicas "
                        "must be asked for the same ones together",

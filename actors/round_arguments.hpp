@@ -18,17 +18,17 @@ using round_message = identified<batch_norm_message>;
 // -- batches that share a message ---------------------------------------------
 
 [[nodiscard]] inline std::size_t batches_of(const batch_norm_message& x) {
-  return x.more.size() + 1;
+  return x.later_counts.size() + 1;
 }
 
 [[nodiscard]] inline std::int64_t& count_of(batch_norm_message& x,
                                             std::size_t batch) {
-  return batch == 0 ? x.count : x.more[batch - 1];
+  return batch == 0 ? x.count : x.later_counts[batch - 1];
 }
 
 [[nodiscard]] inline std::int64_t count_of(const batch_norm_message& x,
                                            std::size_t batch) {
-  return batch == 0 ? x.count : x.more[batch - 1];
+  return batch == 0 ? x.count : x.later_counts[batch - 1];
 }
 
 /// Mean and M2 of that batch; null if the message has no values.

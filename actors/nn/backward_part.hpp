@@ -28,7 +28,7 @@ struct saved_statistics {
   /// Elements of each channel over all copies.
   std::int64_t count = 0;
   /// Which of the master's passes it was.
-  std::uint64_t call = 0;
+  std::uint64_t pass = 0;
   double eps = 0;
   eps_mode mode = eps_mode::plus;
   /// 1 where the variance counts, 0 where it was clamped; undefined: 1.

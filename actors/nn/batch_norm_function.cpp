@@ -83,7 +83,7 @@ saved_statistics saved_of(const round_reply& reply,
   result.mean = both[0];
   result.inv_std = both[1];
   result.count = reply.count;
-  result.call = reply.call;
+  result.pass = reply.pass;
   result.eps = options.eps();
   result.mode = options.eps_mode();
   if (result.mode == eps_mode::clamp)

@@ -30,7 +30,7 @@ public:
       : seat_{std::move(seat)} {
     // Its shape, dtype and device alone: the graph may outlive what it saved.
     of_.x = at::empty({}, of.x.options()).expand(of.x.sizes());
-    of_.statistics.call = of.statistics.call;
+    of_.statistics.pass = of.statistics.pass;
   }
 
   variable_list apply(variable_list&& grads) override {

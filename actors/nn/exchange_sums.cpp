@@ -15,7 +15,7 @@ void begin_exchange(participant& seat, const at::Tensor& sums,
   auto type = *to_dtype(x.scalar_type());
   round_request mine;
   mine.backward = true;
-  mine.call = of.statistics.call;
+  mine.pass = of.statistics.pass;
   mine.type = type;
   mine.channels = x.size(1);
   mine.count = x.numel() / x.size(1);

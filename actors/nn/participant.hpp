@@ -28,7 +28,7 @@ struct round_request {
   /// Elements of each channel: N * S.
   std::int64_t count = 0;
   /// Backward: the forward reply's.
-  std::uint64_t call = 0;
+  std::uint64_t pass = 0;
   /// Forward: means, then M2. Backward: sum_dy, then sum_dy_xmu.
   std::vector<double> values;
   /// The same on a device; then `values` has none.
@@ -58,7 +58,7 @@ struct round_reply {
   std::int64_t count = 0;
   /// Forward: which of the master's passes this is, the same for all copies,
   /// whenever each of them has come.
-  std::uint64_t call = 0;
+  std::uint64_t pass = 0;
   /// Forward: mean, then inv_std. Backward: the sums over all copies.
   std::vector<double> values;
   device_array device_values;

@@ -24,7 +24,7 @@ inline batch_norm_message to_message(round_request&& x) {
   result.type = x.type;
   result.channels = x.channels;
   result.count = x.count;
-  result.call = x.call;
+  result.pass = x.pass;
   result.values = to_payload(std::move(x.values), std::move(x.device_values));
   result.update.eps = x.eps;
   result.update.mode = x.mode;
@@ -42,7 +42,7 @@ public:
   round_reply read(const batch_norm_reply& x, const device_array& like) {
     round_reply result;
     result.count = x.count;
-    result.call = x.call;
+    result.pass = x.pass;
     result.num_batches_tracked = x.num_batches_tracked;
     if (like.data() != nullptr) {
       result.device_values = to_device(x.values, like);

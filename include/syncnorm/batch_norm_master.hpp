@@ -20,7 +20,7 @@ using batch_norm_master_actor =
 /// Spawns the master of the layer `options.layer`. In each round it compares
 /// the messages and answers all participants the same reply. From one round to
 /// the next it keeps the number of the last forward pass alone
-/// (`batch_norm_reply::call`): running statistics come with the owner's message
+/// (`batch_norm_reply::pass`): running statistics come with the owner's message
 /// and go back with the reply.
 /// @param options a policy that is left open is to fail the round, whatever is
 ///                configured.

@@ -66,7 +66,7 @@ auto inspect(Inspector& f, statistics_update& x) {
       detail::field("num_elements_tracked", x.num_elements_tracked));
 }
 
-/// What a replica sends into a round. Mode, type, channels, call and the
+/// What a replica sends into a round. Mode, type, channels, pass and the
 /// options in `update` must be the same for all.
 struct batch_norm_message {
   /// Which pass this is.
@@ -77,9 +77,9 @@ struct batch_norm_message {
   std::int64_t channels = 0;
   /// Elements of each channel on this replica, N * S; 0 is welcome.
   std::int64_t count = 0;
-  /// Backward: which forward pass this belongs to, by `batch_norm_reply::call`
+  /// Backward: which forward pass this belongs to, by `batch_norm_reply::pass`
   /// or a number that the replicas count themselves; 0: unknown.
-  std::uint64_t call = 0;
+  std::uint64_t pass = 0;
   /// 2 * C elements. Forward: means, then M2. Backward: sum(dy), then
   /// sum(dy * (x - mean)), which is 0 for a channel whose variance
   /// `eps_mode::clamp` has clamped. May be empty where `count` is 0. Of batches
@@ -92,7 +92,7 @@ struct batch_norm_message {
   bool resend = false;
   /// Forward: `count` of the batches behind the first, each of which gets
   /// statistics of its own; as many for all replicas.
-  std::vector<std::int64_t> more;
+  std::vector<std::int64_t> later_counts;
 };
 
 /// For CAF's serializers.
@@ -102,9 +102,10 @@ auto inspect(Inspector& f, batch_norm_message& x) {
   return detail::inspect_object(
       f, x, "syncnorm::batch_norm_message", detail::field("mode", x.mode),
       detail::field("type", x.type), detail::field("channels", x.channels),
-      detail::field("count", x.count), detail::field("call", x.call),
+      detail::field("count", x.count), detail::field("pass", x.pass),
       detail::field("values", x.values), detail::field("update", x.update),
-      detail::field("resend", resend.value), detail::field("more", x.more));
+      detail::field("resend", resend.value),
+      detail::field("later_counts", x.later_counts));
 }
 
 /// What every replica gets back: the same for all.
@@ -126,11 +127,11 @@ struct batch_norm_reply {
   bool resend = false;
   /// `count` of the batches behind the first. The running statistics are those
   /// after the last.
-  std::vector<std::int64_t> more;
+  std::vector<std::int64_t> later_counts;
   /// Forward: which of the master's passes this is, by a number that counts up
-  /// from 1, for `batch_norm_message::call` of the backward pass; the batches
+  /// from 1, for `batch_norm_message::pass` of the backward pass; the batches
   /// behind the first have the numbers that follow. 0: the master does not say.
-  std::uint64_t call = 0;
+  std::uint64_t pass = 0;
 };
 
 /// For CAF's serializers.
@@ -140,8 +141,9 @@ auto inspect(Inspector& f, batch_norm_reply& x) {
       f, x, "syncnorm::batch_norm_reply", detail::field("count", x.count),
       detail::field("values", x.values), detail::field("running", x.running),
       detail::field("num_batches_tracked", x.num_batches_tracked),
-      detail::field("resend", x.resend), detail::field("more", x.more),
-      detail::field("call", x.call));
+      detail::field("resend", x.resend),
+      detail::field("later_counts", x.later_counts),
+      detail::field("pass", x.pass));
 }
 
 } // namespace syncnorm

@@ -42,7 +42,7 @@ private:
   source source_ = source::running;
   std::int64_t count_ = 0;
   /// Which of the master's passes this is; 0: it has not said.
-  std::uint64_t call_ = 0;
+  std::uint64_t pass_ = 0;
   channel_array mean_;
   channel_array inv_std_;
   device_array device_statistics_;

@@ -267,10 +267,10 @@ TEST_CASE("messages that are not what they say are malformed") {
                  "expected 2"));
   CHECK(contains(refused([](auto& x) { x.values = {}; }), "0 values"));
   CHECK(contains(refused([](auto& x) { x.count = -1; }), "count of -1"));
-  CHECK(contains(refused([](auto& x) { x.more.push_back(1); }),
+  CHECK(contains(refused([](auto& x) { x.later_counts.push_back(1); }),
                  "2 values for 1 channels in 2 batches, expected 4"));
   CHECK(contains(refused([](auto& x) {
-                   x.more.push_back(-1);
+                   x.later_counts.push_back(-1);
                    x.values = {1, 2, 3, 4};
                  }),
                  "count of -1"));
@@ -440,11 +440,11 @@ TEST_CASE("what a round says arrives at another node with the same bits") {
   REQUIRE(test::deserialize(test::serialize(reply), returned));
   CHECK(returned.count == 9);
   CHECK(list(returned.values) == list(reply.values));
-  REQUIRE(returned.more.size() == 1);
-  CHECK(returned.more[0] == 5);
+  REQUIRE(returned.later_counts.size() == 1);
+  CHECK(returned.later_counts[0] == 5);
   CHECK(list(returned.running) == list(reply.running));
   CHECK(returned.num_batches_tracked == 3);
-  CHECK(returned.call == 4);
+  CHECK(returned.pass == 4);
 }
 
 TEST_CASE_FIXTURE(layer_fixture, "a participant on another node gets the same "

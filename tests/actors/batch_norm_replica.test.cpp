@@ -94,8 +94,9 @@ TEST_CASE(
             forward)
         == "layer bn: forward: the reply's statistics: expected 4 values, got "
            "2");
-  CHECK(contains(refused([](auto& reply) { reply.more.push_back(2); }, forward),
-                 "expected the statistics of 1 batches, got 4 values of 2"));
+  CHECK(contains(
+      refused([](auto& reply) { reply.later_counts.push_back(2); }, forward),
+      "expected the statistics of 1 batches, got 4 values of 2"));
 
   std::ignore = replica.begin_forward(x.view(), y.view());
   auto kept = good;

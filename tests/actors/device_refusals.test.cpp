@@ -157,7 +157,7 @@ TEST_CASE_FIXTURE(gpu_fixture, "a message whose arrays on a device do not fit "
                               + "2 batches in one message; only forward passes "
                                 "can share one"};
   auto two_batches = [](auto& x) {
-    x.more.push_back(2);
+    x.later_counts.push_back(2);
     x.values = {1, 2, 3, 4};
   };
   CHECK(refused(two_batches).first == errc::none);

@@ -27,8 +27,8 @@ std::vector<bytes> good_messages(caf::actor_system& system) {
   message.count = 3;
   message.values = {1, 2, 3, 4, 5, 6, 7, 8};
   message.update.running = {0, 0, 1, 1};
-  message.call = 7;
-  message.more.push_back(5);
+  message.pass = 7;
+  message.later_counts.push_back(5);
   sync_metrics metrics;
   metrics.layer = "bn";
   metrics.rounds = 5;
@@ -44,8 +44,8 @@ std::vector<bytes> good_messages(caf::actor_system& system) {
       test::serialize(round_tag{1, 2, 3, 4}),
       test::serialize(slave_ticket{{1, 2, 3, 4}, caf::timespan{5}, true}),
       test::serialize(message),
-      test::serialize(
-          batch_norm_reply{3, message.values, {}, 1, false, message.more}),
+      test::serialize(batch_norm_reply{
+          3, message.values, {}, 1, false, message.later_counts}),
       test::serialize(message.update),
       test::serialize(errc::stale),
       test::serialize(detail::wrap_parts<double_array>(
