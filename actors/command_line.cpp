@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
@@ -188,6 +189,15 @@ std::string option_problem(const caf::error& problem,
   return argument_problem(known, argument, cause_in(text));
 }
 
+/// CAF's options by which no actor would ever run: it would wait for ever, or
+/// divide by 0.
+std::string scheduler_problem(const caf::actor_system_config& config) {
+  for (const auto* name : {"scheduler.max-threads", "scheduler.max-throughput"})
+    if (caf::get_or(config, name, std::int64_t{1}) == 0)
+      return fmt::format("{}: expected 1 or more, got 0", name);
+  return "";
+}
+
 } // namespace
 
 std::string read_command_line(caf::actor_system_config& config,
@@ -222,6 +232,8 @@ std::string read_command_line(caf::actor_system_config& config,
     return "";
   if (auto leftover = first_leftover(config); !leftover.empty())
     return fmt::format("unknown argument \"{}\"{}", shortened(leftover), hint);
+  if (auto problem = scheduler_problem(config); !problem.empty())
+    return problem;
   auto problem = group_problem(known, "global", *content);
   return problem.empty() ? "" : fmt::format("{}: {}", file.name, problem);
 }

@@ -111,7 +111,8 @@ config::config() {
       .add(source.batch_size, "batch", "records in a batch, over all slaves")
       .add(in_flight_, "in-flight", "batches on their way at a time")
       .add(repeat_, "repeat", "how many times to read a file of IDX")
-      .add(header, "header", "the first line of CSV is a heading")
+      .add(header, "header",
+           "the first line of CSV that is not empty is a heading")
       .add(bad_records_, "bad-records",
            "lines that are no records: refuse or skip")
       .add(nan_, "nan", "records with NaN or infinity: refuse, skip or pass");

@@ -85,17 +85,37 @@ void csv_reader::begin_text() {
     line_.erase(0, byte_order_mark.size());
 }
 
+bool csv_reader::get_line() {
+  using traits = std::istream::traits_type;
+  line_.clear();
+  // Not by the stream itself, which would swallow why something cannot be read.
+  auto& input = *input_->rdbuf();
+  while (!at_end_) {
+    auto c = input.sbumpc();
+    if (c == traits::to_int_type('\n'))
+      return true;
+    at_end_ = c == traits::eof();
+    if (at_end_)
+      break;
+    if (line_.size() == longest_line)
+      throw std::runtime_error{name_ + ", line "
+                               + std::to_string(line_number_ + 1)
+                               + ": expected a line of at most "
+                               + std::to_string(longest_line) + " bytes"};
+    line_ += traits::to_char_type(c);
+  }
+  return !line_.empty();
+}
+
 bool csv_reader::take_line() {
-  while (std::getline(*input_, line_)) {
-    if (input_->eof() && is_stopped())
+  while (get_line()) {
+    if (at_end_ && is_stopped())
       return false;
     if (++line_number_ == 1)
       begin_text();
     if (!trim(line_).empty())
       return true;
   }
-  if (input_->bad())
-    throw std::runtime_error{name_ + ": cannot be read"};
   return false;
 }
 

@@ -2,6 +2,7 @@
 
 #include "records.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <istream>
 #include <memory>
@@ -14,11 +15,15 @@ namespace pipeline {
 /// tells how many features there are. Empty lines are no records.
 class csv_reader final : public record_reader {
 public:
+  /// A longer line, in bytes, is an error, for it may never end.
+  static constexpr std::size_t longest_line = std::size_t{1} << 26;
+
   /// @param name   of the file, for errors.
-  /// @param header whether the first line is a heading.
+  /// @param header whether the first line that is not empty is a heading.
   /// @throws malformed_record if there is no record, or one before the first
   ///         that the policies refuse.
-  /// @throws std::runtime_error for a file of IDX or one compressed by gzip.
+  /// @throws std::runtime_error for a file of IDX or one compressed by gzip,
+  ///         or if the input cannot be read.
   csv_reader(
       std::unique_ptr<std::istream> input, std::string name, bool header,
       const record_policies& policies = {},
@@ -35,6 +40,12 @@ private:
   /// Goes to the first record, and counts its features.
   void open(bool header);
 
+  /// Reads a line; returns false if there is none.
+  /// @throws std::runtime_error for one that is too long, or if the input
+  /// cannot
+  ///         be read.
+  bool get_line();
+
   /// Goes to the next line that is not empty. One that a stop has cut off is
   /// none.
   bool take_line();
@@ -50,6 +61,7 @@ private:
   std::unique_ptr<std::istream> input_;
   std::string name_;
   std::string line_;
+  bool at_end_ = false;
   std::uint64_t line_number_ = 0;
   std::size_t features_ = 0;
   /// The first record was looked at, but not read.

@@ -30,6 +30,7 @@ idx_reader::idx_reader(std::unique_ptr<std::istream> input, std::string name,
   take_magic();
   take_head();
   check_size();
+  pixels_.resize(image_size_);
 }
 
 void idx_reader::take_magic() {
@@ -54,16 +55,16 @@ void idx_reader::take_head() {
   if (rows == 0 || columns == 0 || rows > max_side || columns > max_side)
     fail("expected images of 1 to 16384 rows and columns, got "
          + std::to_string(rows) + " x " + std::to_string(columns));
-  pixels_.resize(std::size_t{rows} * columns);
+  image_size_ = std::size_t{rows} * columns;
 }
 
 void idx_reader::check_size() {
   input_->seekg(0, std::ios::end);
   std::streamoff size = input_->tellg();
   input_->seekg(head_size);
-  if (size - head_size < static_cast<std::streamoff>(pixels_.size()))
+  if (size - head_size < static_cast<std::streamoff>(image_size_))
     fail_at_end();
-  auto end = head_size + static_cast<std::streamoff>(images_ * pixels_.size());
+  auto end = head_size + static_cast<std::streamoff>(images_ * image_size_);
   if (size > end)
     fail("offset " + std::to_string(end)
          + ": expected the end of the file, got " + std::to_string(size - end)
@@ -89,7 +90,7 @@ std::uint32_t idx_reader::take_number() {
 }
 
 std::int64_t idx_reader::features() const {
-  return static_cast<std::int64_t>(pixels_.size());
+  return static_cast<std::int64_t>(image_size_);
 }
 
 bool idx_reader::read(std::span<float> to) {

@@ -48,6 +48,8 @@ private:
   std::string name_;
   std::uint64_t passes_left_;
   std::uint64_t images_ = 0;
+  /// In bytes.
+  std::size_t image_size_ = 0;
   std::uint64_t image_ = 0;
   std::vector<char> pixels_;
 };

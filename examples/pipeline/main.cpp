@@ -87,29 +87,33 @@ void print(const totals& x, std::ostream& out) {
     out << "first skipped: " << x.records.first_skipped << '\n';
 }
 
+bool is_closed(int descriptor) {
+  return ::fcntl(descriptor, F_GETFD) < 0;
+}
+
 /// Descriptors that a program expects to have: what it opens would take their
 /// numbers. A closed input is empty; what is written to a closed output fails.
 void open_standard_streams() {
-  for (int stream = STDIN_FILENO; stream <= STDERR_FILENO; ++stream) {
-    if (::fcntl(stream, F_GETFD) >= 0)
-      continue;
-    // Takes the lowest number that is free.
-    if (stream == STDIN_FILENO)
-      ::open("/dev/null", O_RDONLY);
-    else
+  // Takes the lowest number that is free.
+  if (is_closed(STDIN_FILENO))
+    ::open("/dev/null", O_RDONLY);
+  for (int output : {STDOUT_FILENO, STDERR_FILENO})
+    if (is_closed(output))
       ::open("/dev/full", O_WRONLY);
-  }
 }
 
 /// Returns `code`, or 1 if what was printed could not be written.
-int after_printing(int code) {
+int after_printing(int code, bool closed) {
   errno = 0;
   auto flushed = std::fflush(stdout) == 0;
   if (flushed && std::cout && std::ferror(stdout) == 0)
     return code;
-  std::cerr << "pipeline: standard output: cannot be written"
-            << (flushed ? "" : ": ") << (flushed ? "" : std::strerror(errno))
-            << '\n';
+  std::cerr << "pipeline: standard output: cannot be written";
+  if (closed)
+    std::cerr << ": it is closed";
+  else if (!flushed)
+    std::cerr << ": " << std::strerror(errno);
+  std::cerr << '\n';
   return 1;
 }
 
@@ -157,13 +161,16 @@ int run(int argc, char** argv) {
 } // namespace
 
 int main(int argc, char** argv) {
+  auto closed = is_closed(STDOUT_FILENO);
   open_standard_streams();
+  // What standard output cannot take is for `after_printing` to find.
+  std::cerr.tie(nullptr);
   // Who reads the scores may leave, and a file may grow past its limit: writing
   // fails then, as on a full disk.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
   try {
-    return after_printing(run(argc, argv));
+    return after_printing(run(argc, argv), closed);
   } catch (const std::exception& x) {
     std::cerr << "pipeline: " << x.what() << '\n';
     return 1;

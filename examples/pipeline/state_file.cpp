@@ -68,8 +68,12 @@ T from_word(const std::string& file, const std::string& name,
     whole = stop == end && problem == std::errc{} && result <= most_counted;
   } else {
     char* stop = nullptr;
-    result = static_cast<T>(std::strtod(word.c_str(), &stop));
+    auto value = std::strtod(word.c_str(), &stop);
+    result = static_cast<T>(value);
     whole = stop == end;
+    if (whole && std::isinf(result) && !std::isinf(value))
+      fail(file, name + ": expected numbers in the range of float32, got \""
+                     + printable(word) + "\"");
   }
   auto at_least_0 =
       std::is_integral_v<T> || name == "running_m2" || name == "running_var";
@@ -124,8 +128,7 @@ saved_arrays parse(const std::string& file) {
     std::istringstream words{line};
     std::string name, word;
     std::size_t size = 0;
-    words >> name >> size;
-    if (name.empty() || result.contains(name))
+    if (!(words >> name >> size) || result.contains(name))
       fail(file, "damaged: expected an array, got \"" + printable(line) + "\"");
     auto& array = result[name];
     while (words >> word)

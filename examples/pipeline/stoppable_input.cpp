@@ -29,13 +29,15 @@ int open_or_throw(const std::string& path) {
 stoppable_input::stoppable_input(const std::string& path,
                                  std::shared_ptr<const stop_signal> stop)
     : std::istream{nullptr},
-      buffer_{open_or_throw(path), std::move(stop)} {
+      buffer_{open_or_throw(path), path == "-" ? "standard input" : path,
+              std::move(stop)} {
   rdbuf(&buffer_);
 }
 
-stoppable_input::buffer::buffer(int descriptor,
+stoppable_input::buffer::buffer(int descriptor, std::string name,
                                 std::shared_ptr<const stop_signal> stop)
     : descriptor_{descriptor},
+      name_{std::move(name)},
       stop_{std::move(stop)},
       bytes_{} {}
 
@@ -53,9 +55,9 @@ stoppable_input::buffer::int_type stoppable_input::buffer::underflow() {
     }
     if (n == 0)
       break;
-    // The stream sets `badbit` for it.
     if (errno != EINTR && errno != EAGAIN)
-      throw std::runtime_error{std::strerror(errno)};
+      throw std::runtime_error{name_
+                               + ": cannot be read: " + std::strerror(errno)};
   }
   return traits_type::eof();
 }

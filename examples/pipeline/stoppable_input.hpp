@@ -22,14 +22,18 @@ public:
 private:
   class buffer : public std::streambuf {
   public:
-    buffer(int descriptor, std::shared_ptr<const stop_signal> stop);
+    buffer(int descriptor, std::string name,
+           std::shared_ptr<const stop_signal> stop);
     ~buffer() override;
 
   protected:
+    /// @throws std::runtime_error if it cannot be read, which a stream
+    ///         swallows.
     int_type underflow() override;
 
   private:
     int descriptor_;
+    std::string name_;
     std::shared_ptr<const stop_signal> stop_;
     std::array<char, 65536> bytes_;
   };

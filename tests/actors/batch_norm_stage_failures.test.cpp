@@ -204,6 +204,17 @@ TEST_CASE_FIXTURE(stage_fixture, "online, a refused backward pass concerns its "
   check_round(c, net, x);
 }
 
+TEST_CASE_FIXTURE(stage_fixture, "frozen, a refused backward pass concerns its "
+                                 "asker only") {
+  auto frozen = float64_options;
+  frozen.frozen = true;
+  auto net = replicated(2, frozen);
+  auto x = make_tensor(frozen, 2, random);
+  CHECK(code_of(c.await_backward(c.backward(*net[1], 7, x)).reason)
+        == errc::invalid_argument);
+  check_round(c, net, x);
+}
+
 TEST_CASE_FIXTURE(stage_fixture,
                   "a backward pass with a wrong pass id, at which "
                   "the other copies may be, is told to them") {

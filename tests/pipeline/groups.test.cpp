@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,16 +33,20 @@ struct seen {
   std::vector<std::uint64_t> numbers;
   /// The first value of each part of each batch that came out.
   std::vector<float> values;
+  totals end;
 };
 
 using seen_writer = syncnorm::future_writer<std::shared_ptr<seen>>;
 
-/// Answers what it is asked as it is.
+/// Answers what it is asked as it is, but for the first request, if it is to
+/// refuse that.
 class echo_slave : public syncnorm::batch_norm_slave_actor::base {
 public:
-  echo_slave(caf::actor_config& config, std::shared_ptr<seen> log)
+  echo_slave(caf::actor_config& config, std::shared_ptr<seen> log,
+             caf::error refusal = {})
       : syncnorm::batch_norm_slave_actor::base{config},
-        log_{std::move(log)} {}
+        log_{std::move(log)},
+        refusal_{std::move(refusal)} {}
 
   behavior_type make_behavior() override {
     auto refuse = [](const char* what) {
@@ -54,6 +59,8 @@ public:
         },
         [this](syncnorm::forward_atom, const shared_tensors& xs)
             -> caf::result<shared_tensors, std::uint64_t> {
+          if (auto refusal = std::exchange(refusal_, {}))
+            return refusal;
           if (log_)
             log_->sizes.push_back(xs.each.size());
           return {xs, std::uint64_t{0}};
@@ -74,6 +81,7 @@ public:
 
 private:
   std::shared_ptr<seen> log_;
+  caf::error refusal_;
 };
 
 /// Gives the slaves when it is asked to recover something.
@@ -109,15 +117,21 @@ private:
 
 class silent_source : public source_actor::base {
 public:
-  using source_actor::base::base;
+  silent_source(caf::actor_config& config,
+                std::function<void(const std::string&)> on_stop)
+      : source_actor::base{config},
+        on_stop_{std::move(on_stop)} {}
 
   behavior_type make_behavior() override {
     return {
         [](start_atom, const caf::actor&) {},
         [](credit_atom) {},
-        [](stop_atom, const std::string&) {},
+        [this](stop_atom, const std::string& why) { on_stop_(why); },
     };
   }
+
+private:
+  std::function<void(const std::string&)> on_stop_;
 };
 
 class last_stage : public stage_actor::base {
@@ -136,7 +150,10 @@ public:
             log_->values.push_back(
                 *static_cast<const float*>(part.view().data()));
         },
-        [this](end_atom, const totals&) { done_->put(log_); },
+        [this](end_atom, const totals& x) {
+          log_->end = x;
+          done_->put(log_);
+        },
     };
   }
 
@@ -156,27 +173,39 @@ batch make_batch(std::uint64_t k) {
   return {k, {memory.share()}};
 }
 
-/// `batches` have come before there are slaves.
+/// `batches` have come before there are slaves, of which one may refuse its
+/// first request. If the stream is stopped, as many come after that.
 seen scatter(caf::actor_system& system, std::size_t together,
-             std::uint64_t batches) {
+             std::uint64_t batches, caf::error refusal = {},
+             bool is_stopped = false) {
   auto log = std::make_shared<seen>();
   auto behind = std::make_shared<seen>();
   crew later;
   later.slaves = {system.spawn<echo_slave>(log),
-                  system.spawn<echo_slave>(nullptr)};
+                  system.spawn<echo_slave>(nullptr, std::move(refusal))};
   later.together = together;
   auto done =
       std::make_shared<syncnorm::future_result<std::shared_ptr<seen>>>();
-  auto first = system.spawn<silent_source>();
+  auto stopped = std::make_shared<syncnorm::future_result<bool>>();
+  auto first = system.spawn<silent_source>(
+      [writer = std::make_shared<syncnorm::future_writer<bool>>(stopped)](
+          const std::string&) { writer->put(true); });
   auto keeper = system.spawn<late_supervisor>(later);
   auto last =
       system.spawn<last_stage>(behind, std::make_shared<seen_writer>(done));
   auto stage = system.spawn<normalizer>(keeper, first,
                                         std::make_shared<stop_signal>(), last);
-  for (std::uint64_t k = 0; k < batches; ++k)
-    syncnorm::detail::anon_send(stage, batch_atom_v, make_batch(k));
-  syncnorm::detail::anon_send(stage, end_atom_v, totals{});
+  auto feed = [&](std::uint64_t from) {
+    for (std::uint64_t k = 0; k < batches; ++k)
+      syncnorm::detail::anon_send(stage, batch_atom_v, make_batch(from + k));
+  };
+  feed(0);
   syncnorm::detail::anon_send(keeper, recover_atom_v);
+  if (is_stopped) {
+    REQUIRE(stopped->get());
+    feed(batches);
+  }
+  syncnorm::detail::anon_send(stage, end_atom_v, totals{});
   auto result = done->get();
   caf::anon_send_exit(stage, caf::exit_reason::user_shutdown);
   for (const auto& slave : later.slaves)
@@ -209,4 +238,34 @@ TEST_CASE_FIXTURE(pipeline_fixture,
       CHECK(got.values[2 * k + 1] == 10 * static_cast<float>(k) + 1);
     }
   }
+}
+
+TEST_CASE_FIXTURE(pipeline_fixture,
+                  "slaves are started anew after an error that "
+                  "other slaves might not have, and all that "
+                  "was not answered is asked for again") {
+  using syncnorm::errc;
+  for (auto code : {errc::participant_down, errc::master_down, errc::stale,
+                    errc::deadline_exceeded}) {
+    CAPTURE(code);
+    auto got = scatter(system, 3, 8, syncnorm::make_error(code, "try again"));
+    CHECK(got.end.failure.empty());
+    CHECK(got.end.recoveries == 1);
+    CHECK(got.end.records_lost == 0);
+    REQUIRE(got.numbers.size() == 8);
+    for (std::uint64_t k = 0; k < 8; ++k)
+      CHECK(got.numbers[k] == k);
+  }
+}
+
+TEST_CASE_FIXTURE(pipeline_fixture, "an error that any slave would have stops "
+                                    "the source, and what comes after it is "
+                                    "lost, too") {
+  auto got = scatter(
+      system, 3, 8,
+      syncnorm::make_error(syncnorm::errc::shape_mismatch, "of no use"), true);
+  CHECK(got.end.failure.find("of no use") != std::string::npos);
+  CHECK(got.end.recoveries == 0);
+  CHECK(got.numbers.empty());
+  CHECK(got.end.records_lost == 2 * 16);
 }

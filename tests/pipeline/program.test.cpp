@@ -73,13 +73,43 @@ TEST_CASE("the mode says what a batch is normalized with, and what is saved") {
         == "0,0.999995\n1,0.999995\n2,0.999999\n3,0.999999\n");
   CHECK(content(state.name).find("running_var") != std::string::npos);
   auto learned = content(state.name);
+  scratch_file link{"link"};
+  std::filesystem::create_hard_link(state.name, link.name);
   CHECK(run(with + "evaluation").code == 0);
-  CHECK(content(state.name) == learned);
-  CHECK(run("--mode=online " + input.arguments + "--output=" + scores.name).code
-        == 0);
-  // The second batch by all four: mean 6.5, variance 32.75.
+  // Running mean 1.29, running variance 1.79: 0.1 of the second batch, 0.09 of
+  // the first, the rest of 0 and 1.
   CHECK(content(scores.name)
-        == "0,0.999995\n1,0.999995\n2,0.611593\n3,1.31056\n");
+        == "0,0.964189\n1,0.530677\n2,6.51014\n3,9.49987\n");
+  // Nothing was learned or saved.
+  CHECK(content(state.name) == learned);
+  CHECK(std::filesystem::hard_link_count(state.name) == 2);
+  // The second batch by all four: mean 6.5, variance 32.75.
+  for (const std::string mode : {"", "--mode=online "}) {
+    CHECK(run(mode + input.arguments + "--output=" + scores.name).code == 0);
+    CHECK(content(scores.name)
+          == "0,0.999995\n1,0.999995\n2,0.611593\n3,1.31056\n");
+  }
+}
+
+TEST_CASE(
+    "a state of the online mode evaluates each batch by all that was seen") {
+  csv_file input{"0\n2\n10\n14\n"};
+  scratch_file state{"state"}, scores{"scores"};
+  auto with =
+      input.arguments + "--output=" + scores.name + " --state=" + state.name;
+  CHECK(run(with).code == 0);
+  CHECK(run(with + " --mode=evaluation").code == 0);
+  // Mean 6.5, variance 32.75.
+  CHECK(content(scores.name)
+        == "0,1.13582\n1,0.786334\n2,0.611593\n3,1.31056\n");
+}
+
+TEST_CASE("a batch has 64 records unless asked otherwise") {
+  std::string text;
+  for (int i = 0; i < 384; ++i)
+    text += std::to_string(i) + "\n";
+  csv_file input{text};
+  CHECK(run("--input=" + input.name).says("batches: 6,"));
 }
 
 TEST_CASE("what to do with bad records is an option of the program") {
@@ -91,6 +121,7 @@ TEST_CASE("what to do with bad records is an option of the program") {
   CHECK(got.code == 0);
   CHECK(got.says("2 read, 2 scored, 0 lost, 1 malformed and 1 not finite "
                  "skipped"));
+  CHECK(got.says("first skipped: " + input.name + ", line 2, column 2"));
   got = run(input.arguments + "--bad-records=skip --nan=pass");
   CHECK(got.code == 0);
   CHECK(got.says("1 not finite passed on"));
@@ -134,6 +165,10 @@ TEST_CASE("options that make no sense are refused, and nothing is written") {
   check_refused(with + "--nan=drop", "--nan: expected");
   check_refused(with + "--syncnorm.deadline=-1s", "syncnorm.deadline");
   check_refused(with + "more", "unknown argument \"more\"");
+  // Of CAF's: no actor would ever run.
+  for (const std::string name : {"max-threads", "max-throughput"})
+    check_refused(with + "--scheduler." + name + "=0",
+                  "scheduler." + name + ": expected 1 or more, got 0");
   check_refused("", "--input: expected a file");
   CHECK(content(scores.name) == "of the run before");
 }
@@ -235,6 +270,7 @@ TEST_CASE("a file that cannot be opened or written is named, with the cause, "
   csv_file input{"1,2\n3,4\n5,7\n"};
   check_refused("--input=/nowhere/x.csv",
                 "/nowhere/x.csv: cannot be opened: No such file or directory");
+  check_refused("--input=/tmp", "/tmp: cannot be read: Is a directory");
   check_refused(input.arguments + "--output=/nowhere/o.csv",
                 "/nowhere/o.csv: cannot be written: No such file or directory");
   check_refused(input.arguments + "--mode=evaluation --state=/nowhere/s",
@@ -294,12 +330,19 @@ TEST_CASE("output that is closed takes nothing: neither scores nor what is "
   auto closed = run_with("--output=/dev/stdout 2>&3 >&-");
   CHECK(closed.code == 1);
   CHECK(closed.says("/dev/stdout: the scores cannot be written: "));
+  scratch_file bad{"bad"};
+  std::ofstream{bad.name} << "1,2\n3\n";
+  const std::string problem = "pipeline: standard output: cannot be written";
   for (const std::string to : {"/dev/full", "&-"}) {
-    for (const std::string what : {"", "--help"}) {
+    auto cause = to == "&-" ? ": it is closed" : ": No space left on device";
+    for (const auto& what : {std::string{}, "--input=" + bad.name}) {
       auto got = run_with(what + " 2>&3 >" + to);
       CHECK(got.code == 1);
-      CHECK(got.says("pipeline: standard output: cannot be written"));
+      CHECK(got.says(problem + cause));
     }
+    auto help = run_with("--help 2>&3 >" + to);
+    CHECK(help.code == 1);
+    CHECK(help.says(problem));
   }
   CHECK(run_with("2>&- >&3").says("2 scored"));
 }

@@ -57,7 +57,7 @@ constexpr record_policies skip_all{bad_record_policy::skip,
 
 TEST_CASE("CSV: a record a line, with blanks, carriage returns, empty lines "
           "and a heading") {
-  auto got = read_csv("a,b\n1, 2.5\r\n\n -3e1 ,4\n5,6", {}, true);
+  auto got = read_csv("\na,b\n1, 2.5\r\n\n -3e1 ,\t4\t\n5,6", {}, true);
   CHECK(got.failure.empty());
   CHECK(got.records == rows{{1, 2.5}, {-30, 4}, {5, 6}});
   CHECK(got.counts.delivered == 3);
@@ -96,6 +96,30 @@ TEST_CASE("CSV: what is no number is shown in one short line of printable "
   std::string beginning(60, 'x');
   CHECK(shown(beginning) == "\"" + beginning + "\"");
   CHECK(shown(beginning + "y") == "\"" + beginning + "...\"");
+}
+
+namespace {
+
+/// An x after the other, without an end.
+class endless : public std::streambuf {
+protected:
+  int_type underflow() override {
+    setg(some_.data(), some_.data(), some_.data() + some_.size());
+    return traits_type::to_int_type('x');
+  }
+
+private:
+  std::string some_ = std::string(65536, 'x');
+};
+
+} // namespace
+
+TEST_CASE("CSV: a line that does not end is refused before it takes all "
+          "memory") {
+  endless line;
+  CHECK_THROWS_WITH(
+      (csv_reader{std::make_unique<std::istream>(&line), "in.csv", false}),
+      "in.csv, line 1: expected a line of at most 67108864 bytes");
 }
 
 TEST_CASE("CSV: input that begins as a file of IDX or of gzip is refused, "
@@ -276,6 +300,11 @@ TEST_CASE("IDX: a file that is too short, or has no size, is refused") {
   CHECK_THROWS_WITH(open_bytes(idx_head.substr(0, 12) + "\0\0\0\0"s),
                     "x.idx: expected images of 1 to 16384 rows and columns, "
                     "got 1 x 0");
+  CHECK_THROWS_WITH(open_bytes(idx_head.substr(0, 12) + "\0\0\x40\1"s),
+                    "x.idx: expected images of 1 to 16384 rows and columns, "
+                    "got 1 x 16385");
+  CHECK_THROWS_WITH(open_bytes(idx_head.substr(0, 12) + "\0\0\x40\0"s),
+                    "x.idx: expected 2 images, the file ends in image 1");
   CHECK_THROWS_WITH(open_bytes(idx_head.substr(0, 15)),
                     "x.idx: expected a head of 16 bytes, the file ends in it");
   CHECK_THROWS_WITH(
@@ -382,6 +411,12 @@ TEST_CASE("a damaged file of statistics is refused, wherever it is cut, and "
   with("num_elements_tracked", "99999999999999999999", "to 2^53");
   with("num_elements_tracked", "-1", "to 2^53");
   with("running_m2", "-0x1p-3", "or more");
+  std::ofstream{file.name} << "syncnorm-state 1\nrunning_mean two 1 2\nend\n";
+  CHECK_THROWS_WITH(load_state(file.name, replica),
+                    (file.name
+                     + ": damaged: expected an array, got \"running_mean two 1 "
+                       "2\"")
+                        .c_str());
   CHECK(state_of(replica) == before);
   CHECK_THROWS_AS(save_state("/nowhere/state", replica), std::runtime_error);
 }
@@ -504,6 +539,30 @@ TEST_CASE("a saved mean lies in the range of the records") {
   check_loads(online_state("1 -1e300", "3 4", "5"),
               "running_mean: expected a number in the range of float32 in "
               "place 2, got -1e+300");
+}
+
+TEST_CASE("saved statistics of batches are in the range of float32, and a "
+          "variance is not negative") {
+  auto loads = [](const std::string& mean, const std::string& var) {
+    scratch_file file{"state"};
+    std::ofstream{file.name} << "syncnorm-state 1\nrunning_mean 2 1 " << mean
+                             << "\nrunning_var 2 " << var
+                             << " 1\nnum_batches_tracked 1 1\nend\n";
+    syncnorm::batch_norm_replica replica{stream_options(2, false)};
+    try {
+      load_state(file.name, replica);
+    } catch (const std::runtime_error& x) {
+      return std::string{x.what()}.substr(file.name.size());
+    }
+    return std::string{};
+  };
+  CHECK(loads("3e38", "0").empty());
+  CHECK(loads("inf", "nan").empty());
+  CHECK(loads("1e300", "0")
+        == ": running_mean: expected numbers in the range of float32, got "
+           "\"1e300\"");
+  CHECK(loads("1", "-1")
+        == ": running_var: expected a number of 0 or more, got \"-1\"");
 }
 
 TEST_CASE("a saved counter is one that can count on") {

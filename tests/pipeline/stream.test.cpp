@@ -15,6 +15,7 @@
 #include <array>
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <sstream>
 
@@ -257,6 +258,46 @@ TEST_CASE_FIXTURE(pipeline_fixture, "a stage that dies ends the stream for the "
 
 namespace {
 
+/// Throws what is no error, in the source's own handler.
+struct broken_reader : counting_reader {
+  broken_reader() : counting_reader{2, 100} {}
+
+protected:
+  bool read(std::span<float> to) override {
+    if (++reads_ == 9)
+      throw 9;
+    return counting_reader::read(to);
+  }
+
+private:
+  int reads_ = 0;
+};
+
+} // namespace
+
+TEST_CASE_FIXTURE(pipeline_fixture,
+                  "a source that dies ends the stream for the "
+                  "one who waits") {
+  auto got = run_whole(system, std::make_shared<broken_reader>(), nullptr);
+  CHECK(got.failure == "a stage has died");
+}
+
+TEST_CASE_FIXTURE(pipeline_fixture,
+                  "statistics that cannot be saved at the end "
+                  "are said to be lost") {
+  scratch_file folder{"folder"}, input{"input"};
+  std::filesystem::create_directory(folder.name);
+  auto state = folder.name + "/state";
+  auto out = std::make_shared<full_stream>(1 << 20);
+  out->disk.on_write = [&] { std::filesystem::remove_all(folder.name); };
+  auto got = run_whole(system, csv(input.name, "1,2\n3,5\n", {}), out, state);
+  CHECK(got.failure
+        == state + ": cannot be written: No such file or directory");
+  CHECK(got.records_out == 2);
+}
+
+namespace {
+
 /// CSV from a pipe that stays open.
 struct live_input {
   live_input() {
@@ -304,6 +345,17 @@ TEST_CASE_FIXTURE(pipeline_fixture, "a source that waits for input ends when "
                    : "scores.csv: the scores cannot be written"));
     CHECK(got.records_lost == got.records.delivered);
   }
+}
+
+TEST_CASE_FIXTURE(pipeline_fixture, "a source that waits for input ends when "
+                                    "the slaves refuse what it has sent") {
+  live_input input;
+  auto reader = input.reader(six_records);
+  auto owned = make_stages(system, stream_options(3, true), cpus(2), true, "");
+  auto got = run_stream(system, reader, {.batch_size = 4, .in_flight = 2},
+                        std::move(owned), "", {});
+  CHECK(got.failure.find("expected 3 channels") != std::string::npos);
+  CHECK(got.records_lost == got.records.delivered);
 }
 
 TEST_CASE_FIXTURE(pipeline_fixture, "a stream that is asked to stop, also "
