@@ -192,7 +192,8 @@ std::string option_problem(const caf::error& problem,
 /// CAF's options by which no actor would ever run: it would wait for ever, or
 /// divide by 0.
 std::string scheduler_problem(const caf::actor_system_config& config) {
-  for (const auto* name : {"scheduler.max-threads", "scheduler.max-throughput"})
+  for (const std::string name :
+       {"scheduler.max-threads", "scheduler.max-throughput"})
     if (caf::get_or(config, name, std::int64_t{1}) == 0)
       return fmt::format("{}: expected 1 or more, got 0", name);
   return "";
