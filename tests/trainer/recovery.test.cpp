@@ -115,36 +115,45 @@ struct network_config : test_config {
   }
 };
 
+/// Has CAF 0.17 send on to `to` what no handler takes; CAF 1.x wants a handler
+/// for `caf::message` instead.
+template <class Self>
+void pass_on(Self* self, const caf::actor& to) {
+  if constexpr (compat::caf_line == 0)
+    self->set_default_handler([self, to](caf::scheduled_actor*, auto& x) {
+      compat::delegate(self, to, x.move_content_to_message());
+      return caf::message{};
+    });
+}
+
 /// A replica that does all that `real` does, and then has failed in that step.
 replica_actor spawn_late_failure(caf::actor_system& system,
                                  const replica_actor& real,
                                  std::uint64_t step) {
   auto disguise = system.spawn([real, step](caf::event_based_actor* self) {
-    self->set_default_handler([self, real](caf::scheduled_actor*, auto& x) {
-      auto to = caf::actor_cast<caf::actor>(real);
-      // CAF 0.17 has another type for what it gives.
-      if constexpr (std::is_same_v<decltype(x), caf::message&>)
-        compat::delegate(self, to, std::move(x));
-      else
-        compat::delegate(self, to, x.move_content_to_message());
-      return caf::message{};
-    });
-    return caf::behavior{[self, real, step](step_atom, const step_plan& plan) {
-      auto promise = self->make_response_promise<step_report>();
-      auto report = [promise,
-                     failed = plan.step == step](const step_report& x) mutable {
-        if (failed)
-          promise.deliver(
-              make_error(errc::invalid_argument, "lost at the end"));
-        else
-          promise.deliver(x);
-      };
-      auto fail = [promise](caf::error& x) mutable {
-        promise.deliver(std::move(x));
-      };
-      compat::request(self, real, step_atom_v, plan).then(report, fail);
-      return promise;
-    }};
+    auto to = caf::actor_cast<caf::actor>(real);
+    pass_on(self, to);
+    auto pass = [self, to](caf::message& x) {
+      return compat::delegate(self, to, std::move(x));
+    };
+    return caf::behavior{
+        [self, real, step](step_atom, const step_plan& plan) {
+          auto promise = self->make_response_promise<step_report>();
+          auto report = [promise, failed = plan.step == step](
+                            const step_report& x) mutable {
+            if (failed)
+              promise.deliver(
+                  make_error(errc::invalid_argument, "lost at the end"));
+            else
+              promise.deliver(x);
+          };
+          auto fail = [promise](caf::error& x) mutable {
+            promise.deliver(std::move(x));
+          };
+          compat::request(self, real, step_atom_v, plan).then(report, fail);
+          return promise;
+        },
+        pass};
   });
   return caf::actor_cast<replica_actor>(
       caf::actor_cast<caf::strong_actor_ptr>(disguise));
