@@ -189,13 +189,21 @@ std::string option_problem(const caf::error& problem,
   return argument_problem(known, argument, cause_in(text));
 }
 
-/// CAF's options by which no actor would ever run: it would wait for ever, or
-/// divide by 0.
+/// Numbers of CAF's scheduler with which no actor runs: it waits for ever, or
+/// divides by 0.
 std::string scheduler_problem(const caf::actor_system_config& config) {
   for (const std::string name :
-       {"scheduler.max-threads", "scheduler.max-throughput"})
-    if (caf::get_or(config, name, std::int64_t{1}) == 0)
-      return fmt::format("{}: expected 1 or more, got 0", name);
+       {"scheduler.max-threads", "scheduler.max-throughput",
+        "work-stealing.aggressive-steal-interval",
+        "work-stealing.moderate-steal-interval",
+        "work-stealing.relaxed-steal-interval"})
+    for (const auto& key : {name, "caf." + name}) {
+      const auto* value = caf::get_if(&caf::content(config), key);
+      const auto* x =
+          value == nullptr ? nullptr : caf::get_if<std::int64_t>(value);
+      if (x != nullptr && *x < 1)
+        return fmt::format("{}: expected 1 or more, found {}", key, *x);
+    }
   return "";
 }
 

@@ -168,7 +168,7 @@ TEST_CASE("options that make no sense are refused, and nothing is written") {
   // Of CAF's: no actor would ever run.
   for (const std::string name : {"max-threads", "max-throughput"})
     check_refused(with + "--scheduler." + name + "=0",
-                  "scheduler." + name + ": expected 1 or more, got 0");
+                  "scheduler." + name + ": expected 1 or more, found 0");
   check_refused("", "--input: expected a file");
   CHECK(content(scores.name) == "of the run before");
 }

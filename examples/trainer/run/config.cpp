@@ -34,26 +34,6 @@ void refuse_overruled(const caf::actor_system_config& config) {
                                 name, option)};
 }
 
-void require_positive(const caf::actor_system_config& config,
-                      const std::string& name) {
-  const auto* value = caf::get_if(&caf::content(config), name);
-  const auto* x = value == nullptr ? nullptr : caf::get_if<std::int64_t>(value);
-  if (x != nullptr && *x < 1)
-    throw failure{fmt::format("{}: expected 1 or more, found {}", name, *x)};
-}
-
-/// Numbers of the scheduler's that CAF does not survive.
-void refuse_no_scheduler(const caf::actor_system_config& config) {
-  for (const std::string name :
-       {"scheduler.max-threads", "scheduler.max-throughput",
-        "work-stealing.aggressive-steal-interval",
-        "work-stealing.moderate-steal-interval",
-        "work-stealing.relaxed-steal-interval"}) {
-    require_positive(config, name);
-    require_positive(config, "caf." + name);
-  }
-}
-
 } // namespace
 
 std::int64_t& config::count(std::size_t& out, const char* name,
@@ -161,7 +141,6 @@ std::optional<settings> config::read(int argc, char** argv) {
   if (compat::printed_help(*this))
     return std::nullopt;
   refuse_overruled(*this);
-  refuse_no_scheduler(*this);
   std::ignore = read_defaults(*this);
   read_counts();
   options_.model = parse_model(model_);
