@@ -1,5 +1,7 @@
 #include "tests/pipeline/support.hpp"
 
+#include <syncnorm/compat.hpp>
+
 #include <doctest/doctest.h>
 
 #include <fcntl.h>
@@ -166,9 +168,11 @@ TEST_CASE("options that make no sense are refused, and nothing is written") {
   check_refused(with + "--syncnorm.deadline=-1s", "syncnorm.deadline");
   check_refused(with + "more", "unknown argument \"more\"");
   // Of CAF's: no actor would ever run.
+  const std::string scheduler =
+      syncnorm::compat::caf_line == 0 ? "scheduler." : "caf.scheduler.";
   for (const std::string name : {"max-threads", "max-throughput"})
-    check_refused(with + "--scheduler." + name + "=0",
-                  "scheduler." + name + ": expected 1 or more, found 0");
+    check_refused(with + "--" + scheduler + name + "=0",
+                  scheduler + name + ": expected 1 or more, found 0");
   check_refused("", "--input: expected a file");
   CHECK(content(scores.name) == "of the run before");
 }
@@ -279,8 +283,11 @@ TEST_CASE("a file that cannot be opened or written is named, with the cause, "
                 "/dev/full: the scores cannot be written: No space left on "
                 "device");
   CHECK(run(input.arguments + "--output=/dev/full").says(" 0 scored, "));
-  CHECK(run("--output=/dev/full --input=" + digits)
-            .says("360 read, 0 scored, 360 lost"));
+  // It may have read all of them before it hears that it is to stop.
+  auto got = run("--output=/dev/full --input=" + digits);
+  auto read = got.output.substr(got.output.find("records: ") + 9);
+  read.resize(read.find(' '));
+  CHECK(got.says(read + " read, 0 scored, " + read + " lost"));
 }
 
 TEST_CASE("a file that grows past the limit of its size is named, with the "

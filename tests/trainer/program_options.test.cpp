@@ -4,6 +4,7 @@
 
 #include "trainer/run_program.hpp"
 
+#include "syncnorm/compat.hpp"
 #include "syncnorm/detail/caf/line.hpp"
 
 #include <doctest/doctest.h>
@@ -33,11 +34,12 @@ TEST_CASE("an empty argument, or two dashes alone, hides none behind it") {
 TEST_CASE("a scheduler that has no thread, or no time, or never steals, is "
           "refused") {
   scratch_folder folder;
-  for (const std::string option :
+  for (const std::string name :
        {"scheduler.max-threads", "scheduler.max-throughput",
         "work-stealing.aggressive-steal-interval",
         "work-stealing.moderate-steal-interval",
         "work-stealing.relaxed-steal-interval"}) {
+    auto option = (syncnorm::compat::caf_line == 0 ? "" : "caf.") + name;
     auto result = run_script(
         "exec \"$0\" --model=mlp --epochs=1 --" + option + "=0", folder);
     CHECK(result.status == 1);
