@@ -125,17 +125,23 @@ TEST_CASE("what cannot be done is refused in one line") {
   scratch_folder folder;
   write_bytes(folder / "file", {1, 2, 3});
   refuses({"--nonsense=1"}, "train: --nonsense=1: not an option; --help ");
+  // CAF 1.x does not say why it cannot read a value, and takes one that is an
+  // argument of its own.
+  constexpr auto is_legacy = syncnorm::compat::caf_line == 0;
+  const std::string why =
+      is_legacy ? "unexpected character" : "invalid argument";
   refuses({"--lr=fast"},
-          "train: --lr=fast: unexpected character, expected a number; --help ");
-  refuses({"--epochs=x"}, "character, expected a whole number; --help ");
+          "train: --lr=fast: " + why + ", expected a number; --help ");
+  refuses({"--epochs=x"}, why + ", expected a whole number; --help ");
   for (const std::string name : {"batch", "epochs", "chunk"})
     refuses({"--" + name + "=-1"}, "--" + name
                                        + ": expected 1 or more, found "
                                          "-1");
   for (const std::string name : {"seed", "shift", "every", "workers"})
     refuses({"--" + name + "=9223372036854775808"}, "expected a whole number");
-  refuses({"--epochs", "1"}, "train: --epochs: missing argument, expected "
-                             "--epochs=VALUE, a whole number; --help ");
+  if (is_legacy)
+    refuses({"--epochs", "1"}, "train: --epochs: missing argument, expected "
+                               "--epochs=VALUE, a whole number; --help ");
   refuses({"--lr=1e400"}, "--lr: expected a finite number, 0 or more");
   refuses({"--shift=16385"}, "--shift: expected 0 to 16384 pixels");
   refuses({"--eval=x.pt", "--join=127.0.0.1:1"},
