@@ -4,6 +4,7 @@
 #include "printable.hpp"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cstdlib>
 #include <string_view>
@@ -45,6 +46,8 @@ csv_reader::csv_reader(std::unique_ptr<std::istream> input, std::string name,
     : record_reader{policies, std::move(stop)},
       input_{std::move(input)},
       name_{std::move(name)} {
+  // Throws on what it has from below, which says why nothing can be read.
+  input_->exceptions(std::ios::badbit);
   open(header);
 }
 
@@ -86,30 +89,31 @@ void csv_reader::begin_text() {
 }
 
 bool csv_reader::get_line() {
-  using traits = std::istream::traits_type;
+  std::array<char, 4096> some;
   line_.clear();
-  // Not by the stream itself, which would swallow why something cannot be read.
-  auto& input = *input_->rdbuf();
-  while (!at_end_) {
-    auto c = input.sbumpc();
-    if (c == traits::to_int_type('\n'))
+  while (input_->good()) {
+    input_->getline(some.data(), some.size());
+    auto count = static_cast<std::size_t>(input_->gcount());
+    // The line's end is counted, too.
+    line_.append(some.data(), input_->good() ? count - 1 : count);
+    if (!input_->fail())
       return true;
-    at_end_ = c == traits::eof();
-    if (at_end_)
+    if (input_->eof())
       break;
-    if (line_.size() == longest_line)
+    if (line_.size() > longest_line)
       throw std::runtime_error{name_ + ", line "
                                + std::to_string(line_number_ + 1)
                                + ": expected a line of at most "
                                + std::to_string(longest_line) + " bytes"};
-    line_ += traits::to_char_type(c);
+    // There is more of it.
+    input_->clear();
   }
   return !line_.empty();
 }
 
 bool csv_reader::take_line() {
   while (get_line()) {
-    if (at_end_ && is_stopped())
+    if (input_->eof() && is_stopped())
       return false;
     if (++line_number_ == 1)
       begin_text();

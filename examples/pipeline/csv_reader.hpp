@@ -42,8 +42,7 @@ private:
 
   /// Reads a line; returns false if there is none.
   /// @throws std::runtime_error for one that is too long, or if the input
-  /// cannot
-  ///         be read.
+  ///         cannot be read.
   bool get_line();
 
   /// Goes to the next line that is not empty. One that a stop has cut off is
@@ -61,7 +60,6 @@ private:
   std::unique_ptr<std::istream> input_;
   std::string name_;
   std::string line_;
-  bool at_end_ = false;
   std::uint64_t line_number_ = 0;
   std::size_t features_ = 0;
   /// The first record was looked at, but not read.

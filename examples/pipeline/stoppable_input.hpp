@@ -27,8 +27,8 @@ private:
     ~buffer() override;
 
   protected:
-    /// @throws std::runtime_error if it cannot be read, which a stream
-    ///         swallows.
+    /// @throws std::runtime_error if it cannot be read; a stream swallows it
+    ///         unless it was told to throw.
     int_type underflow() override;
 
   private:

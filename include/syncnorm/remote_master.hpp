@@ -65,7 +65,8 @@ remote_handle(caf::actor_system& system, const std::string& host,
 /// pointer or a `caf::scoped_actor`. As CAF's own, but that one lets whoever
 /// asks a node that is lost already wait for its whole timeout; here the answer
 /// is `master_down` at once if the actor has exited or its node is lost, before
-/// or after it was asked.
+/// or after it was asked; or CAF's `request_receiver_down`, if this node has
+/// not yet heard of its end.
 /// @param timeout then the answer is CAF's `request_timeout`; an actor of this
 ///                process has no limit.
 template <class Self, class Handle, class... Ts>
