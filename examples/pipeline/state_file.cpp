@@ -111,15 +111,9 @@ void expect_regular(const std::string& file) {
     fail(file, "expected a file, found something else");
 }
 
-saved_arrays parse(const std::string& file) {
-  expect_regular(file);
-  std::ifstream in{file};
-  if (!in)
-    fail(file, std::string{"cannot be opened: "} + std::strerror(errno));
+saved_arrays read_arrays(std::istream& in, const std::string& file) {
   std::string line;
   std::getline(in, line);
-  if (in.bad())
-    fail(file, "cannot be read");
   if (line != heading)
     fail(file, "expected a saved state, beginning \"" + std::string{heading}
                    + "\", got \"" + printable(line) + "\"");
@@ -143,6 +137,20 @@ saved_arrays parse(const std::string& file) {
   if (in.peek() != std::ifstream::traits_type::eof())
     fail(file, "damaged: it goes on behind \"" + std::string{last_line} + "\"");
   return result;
+}
+
+saved_arrays parse(const std::string& file) {
+  expect_regular(file);
+  std::ifstream in{file};
+  if (!in)
+    fail(file, std::string{"cannot be opened: "} + std::strerror(errno));
+  // Throws on a read that fails, with its cause.
+  in.exceptions(std::ios::badbit);
+  try {
+    return read_arrays(in, file);
+  } catch (const std::ios::failure& x) {
+    fail(file, "cannot be read: " + x.code().message());
+  }
 }
 
 /// Runs `f(words, values)` for each array of the replica.

@@ -62,9 +62,10 @@ public:
   /// Sends `message` into the next round from the actor `self`, a pointer to it
   /// or a `caf::scoped_actor`, which must be the one that registered. Use
   /// `.then(...)` on what it returns; the master answers in time. If it has
-  /// exited, or its node is considered lost, the error is `master_down`; if it
-  /// hangs on another node, CAF's `request_timeout`, a second after the round's
-  /// deadline.
+  /// exited, or its node is considered lost, the error is `master_down`, or
+  /// CAF's `request_receiver_down` if this node has not yet heard of its end;
+  /// if it hangs on another node, CAF's `request_timeout`, a second after the
+  /// round's deadline.
   template <class Self>
   auto run_slave(Self&& self, In message) {
     return detail::request_master(self, patience(), master_, identifier(),

@@ -63,7 +63,8 @@ spawn_sync_master(caf::actor_system& system, sync_options options,
 /// of `master`: `.then` gets a `slave_ticket`, of which to make a `slave_pipe`.
 /// @param timeout how long a master on another node may take; then it is CAF's
 ///                `request_timeout`. One that has exited, or whose node is
-///                lost, is `master_down`.
+///                lost, is `master_down`, or CAF's `request_receiver_down` if
+///                this node has not yet heard of its end.
 template <class Self, class Master>
 auto register_slave(Self&& self, const Master& master, std::int64_t identifier,
                     caf::timespan timeout = detail::registration_time) {
@@ -90,9 +91,7 @@ caf::timespan owner_timeout(const Master& master) {
 /// and live on: its end is that of the generation, also between two rounds. The
 /// message names no round: if one has failed, and a slave has registered again
 /// since, this one is of the new generation, and `self` is not told.
-/// @param timeout how long a master on another node may take; then it is CAF's
-///                `request_timeout`. One that has exited, or whose node is
-///                lost, is `master_down`. Left out, a second more than the
+/// @param timeout as for `register_slave`. Left out, a second more than the
 ///                deadline of this node's configuration; a master with a
 ///                longer one needs more.
 template <class Self, class Master, class In>

@@ -421,6 +421,13 @@ TEST_CASE("a damaged file of statistics is refused, wherever it is cut, and "
   CHECK_THROWS_AS(save_state("/nowhere/state", replica), std::runtime_error);
 }
 
+TEST_CASE("a saved state that cannot be read is refused by its cause") {
+  syncnorm::batch_norm_replica replica{stream_options(2, true)};
+  // A file, of which nothing can be read at its beginning.
+  CHECK_THROWS_WITH(load_state("/proc/self/mem", replica),
+                    "/proc/self/mem: cannot be read: Input/output error");
+}
+
 namespace {
 
 /// Online statistics of two features, as text.
