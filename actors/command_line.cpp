@@ -189,21 +189,22 @@ std::string option_problem(const caf::error& problem,
   return argument_problem(known, argument, cause_in(text));
 }
 
-/// Numbers of CAF's scheduler with which no actor runs: it waits for ever, or
-/// divides by 0.
-std::string scheduler_problem(const caf::actor_system_config& config) {
-  for (const std::string name :
-       {"scheduler.max-threads", "scheduler.max-throughput",
-        "work-stealing.aggressive-steal-interval",
-        "work-stealing.moderate-steal-interval",
-        "work-stealing.relaxed-steal-interval"})
-    for (const auto& key : {name, "caf." + name}) {
-      const auto* value = caf::get_if(&caf::content(config), key);
-      const auto* x =
-          value == nullptr ? nullptr : caf::get_if<std::int64_t>(value);
-      if (x != nullptr && *x < 1)
-        return fmt::format("{}: expected 1 or more, found {}", key, *x);
-    }
+/// Numbers of CAF's with which no actor runs, as the scheduler waits for ever
+/// or divides by 0, or none hears of another node.
+std::string crippling_number(const caf::actor_system_config& config) {
+  const std::string group = caf_line == 0 ? "" : "caf.";
+  for (const auto* name : {"scheduler.max-threads", "scheduler.max-throughput",
+                           "work-stealing.aggressive-steal-interval",
+                           "work-stealing.moderate-steal-interval",
+                           "work-stealing.relaxed-steal-interval",
+                           "middleman.max-consecutive-reads"}) {
+    auto key = group + name;
+    const auto* value = caf::get_if(&caf::content(config), key);
+    const auto* x =
+        value == nullptr ? nullptr : caf::get_if<std::int64_t>(value);
+    if (x != nullptr && *x < 1)
+      return fmt::format("{}: expected 1 or more, found {}", key, *x);
+  }
   return "";
 }
 
@@ -241,7 +242,7 @@ std::string read_command_line(caf::actor_system_config& config,
     return "";
   if (auto leftover = first_leftover(config); !leftover.empty())
     return fmt::format("unknown argument \"{}\"{}", shortened(leftover), hint);
-  if (auto problem = scheduler_problem(config); !problem.empty())
+  if (auto problem = crippling_number(config); !problem.empty())
     return problem;
   auto problem = group_problem(known, "global", *content);
   return problem.empty() ? "" : fmt::format("{}: {}", file.name, problem);

@@ -31,6 +31,10 @@ std::string silence_text(const time_budget& patience, const caf::error& x) {
   if (x == caf::sec::disconnect_during_handshake)
     return "the other side ended the connection in the handshake: it may want "
            "TLS, or speak another version of CAF";
+  if (x == caf::sec::serializing_basp_payload_failed
+      || x == caf::sec::incompatible_versions)
+    return "what the other side says in the handshake cannot be read: it may "
+           "speak another version of CAF";
   if (x == connection_ended)
     return "the connection ended";
   return text_of(x);

@@ -31,14 +31,15 @@ TEST_CASE("an empty argument, or two dashes alone, hides none behind it") {
   }
 }
 
-TEST_CASE("a scheduler that has no thread, or no time, or never steals, is "
-          "refused") {
+TEST_CASE("a scheduler that has no thread, or no time, or never steals, and a "
+          "network of which nothing is read, are refused") {
   scratch_folder folder;
   for (const std::string name :
        {"scheduler.max-threads", "scheduler.max-throughput",
         "work-stealing.aggressive-steal-interval",
         "work-stealing.moderate-steal-interval",
-        "work-stealing.relaxed-steal-interval"}) {
+        "work-stealing.relaxed-steal-interval",
+        "middleman.max-consecutive-reads"}) {
     auto option = (syncnorm::compat::caf_line == 0 ? "" : "caf.") + name;
     auto result = run_script(
         "exec \"$0\" --model=mlp --epochs=1 --" + option + "=0", folder);

@@ -143,3 +143,23 @@ TEST_CASE("a server that takes the connection and says nothing is given up") {
                       {"--patience=0.2", "--model=mlp"});
   require_failure(*process, "did not answer for 0.2 s");
 }
+
+TEST_CASE(
+    "a worker that was refused says why, also if nobody is there any more "
+    "when its patience is over") {
+  auto impolite = std::make_unique<stranger>(0);
+  auto process = join(fmt::format("127.0.0.1:{}", impolite->port()),
+                      small + arguments{"--devices=cpu", "--patience=4"});
+  // It tries ten times at once, as a reason may be lost.
+  for (int i = 0; i < 11; ++i) {
+    impolite->accept();
+    impolite->hang_up();
+  }
+  impolite.reset();
+  CHECK(process->finish() == 1);
+  const auto& said = process->output();
+  CHECK_MESSAGE(contains(said, "Connection refused"), said);
+  CHECK_MESSAGE(contains(said, "; before: "), said);
+  CHECK_MESSAGE(contains(said, "it may want TLS, or speak another version"),
+                said);
+}

@@ -11,15 +11,17 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace syncnorm::train {
 
 /// A connection to 127.0.0.1, or with port 0 a listener at a free one.
+/// Processes that are started do not inherit it.
 class stranger {
 public:
   explicit stranger(std::uint16_t port)
-      : socket_{::socket(AF_INET, SOCK_STREAM, 0)} {
+      : socket_{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)} {
     sockaddr_in address{};
     address.sin_family = AF_INET;
     address.sin_port = htons(port);
@@ -50,6 +52,11 @@ public:
   /// Waits until somebody connects to the listener.
   void accept() {
     other_ = ::accept(socket_, nullptr, nullptr);
+  }
+
+  /// Ends the connection of who has connected.
+  void hang_up() {
+    ::close(std::exchange(other_, -1));
   }
 
   [[nodiscard]] std::uint16_t port() const {

@@ -18,6 +18,7 @@
 #include <future>
 #include <memory>
 #include <random>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -130,29 +131,39 @@ struct target {
   clock::time_point until;
 };
 
+/// What came of trying to connect.
+struct attempts {
+  caf::expected<host_actor> last;
+  /// Why it failed before, if that was not as in the end.
+  std::string earlier;
+};
+
 /// Tries until the host answers, it is too late, or trying is of no use; a host
 /// that is not there yet may come.
-caf::expected<host_actor> try_to_connect(caf::actor_system& system,
-                                         const target& to,
-                                         const stop_function& stop) {
+attempts try_to_connect(caf::actor_system& system, const target& to,
+                        const stop_function& stop) {
+  std::string reason, earlier;
   for (;;) {
     auto left = std::max<clock::duration>(to.until - clock::now(), 100ms);
     auto host =
         remote_handle<host_actor>(system, to.where.host, to.where.port,
                                   {.patience = left, .insecure = to.insecure});
+    if (!host)
+      if (auto text = text_of(host.error()); text != reason)
+        earlier = std::exchange(reason, text);
     if (host || code_of(host.error()) == errc::invalid_argument || stop()
         || clock::now() + 100ms >= to.until)
-      return host;
+      return {host, earlier};
     std::this_thread::sleep_for(100ms);
   }
 }
 
 /// As `try_to_connect`, on a thread of its own: who tries cannot be
 /// interrupted.
-std::future<caf::expected<host_actor>>
-begin_to_connect(caf::actor_system& system, const target& to,
-                 const stop_function& stop) {
-  auto out = std::make_shared<std::promise<caf::expected<host_actor>>>();
+std::future<attempts> begin_to_connect(caf::actor_system& system,
+                                       const target& to,
+                                       const stop_function& stop) {
+  auto out = std::make_shared<std::promise<attempts>>();
   auto result = out->get_future();
   system.spawn<caf::detached>([=, &system](caf::event_based_actor*) {
     try {
@@ -164,6 +175,17 @@ begin_to_connect(caf::actor_system& system, const target& to,
   return result;
 }
 
+/// Why nobody has answered. The last attempt may have found nobody any more
+/// where an earlier one was refused, or had too little time.
+std::string silence_text(const endpoint& where, const attempts& made) {
+  if (!is_known_host(where.host))
+    return fmt::format("the name {} could not be resolved", where.host);
+  auto text = text_of(made.last.error());
+  return made.earlier.empty()
+             ? text
+             : fmt::format("{}; before: {}", text, made.earlier);
+}
+
 host_actor connect(caf::actor_system& system, const settings& options,
                    const stop_function& stop) {
   auto where = parse_endpoint("join", options.join);
@@ -172,20 +194,18 @@ host_actor connect(caf::actor_system& system, const settings& options,
                    std::chrono::duration<double>{options.patience});
   auto stopped =
       fmt::format("--join: {}: stopped before it answered", options.join);
-  auto host =
+  auto made =
       await(begin_to_connect(system, {where, options.insecure, until}, stop),
             stop, stopped);
-  if (host)
-    return *host;
+  if (made.last)
+    return *made.last;
   if (stop())
     throw failure{stopped};
-  auto why = text_of(host.error());
-  if (code_of(host.error()) == errc::invalid_argument)
-    throw failure{fmt::format("--join: {}", why)};
-  if (!is_known_host(where.host))
-    why = fmt::format("the name {} could not be resolved", where.host);
+  if (code_of(made.last.error()) == errc::invalid_argument)
+    throw failure{fmt::format("--join: {}", text_of(made.last.error()))};
   throw failure{fmt::format("--join: {} did not answer for {:g} s: {}",
-                            to_string(where), options.patience, why)};
+                            to_string(where), options.patience,
+                            silence_text(where, made))};
 }
 
 /// Made up anew for each process.

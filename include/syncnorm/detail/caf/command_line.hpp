@@ -39,8 +39,8 @@ inline std::string first_leftover(const caf::actor_system_config& config) {
 ///          as `FILE: batch: expected a whole number, found "many"`; on 0.17
 ///          also a group `global { }`, and a name that stands there twice. CAF
 ///          leaves out what a file has wrong without a word, on 1.x of the
-///          values only those that it cannot convert. Of CAF's scheduler, a
-///          number below 1 with which no actor runs.
+///          values only those that it cannot convert. Of CAF's numbers, one
+///          below 1 with which no actor runs, or none hears of other nodes.
 /// @param file gets the name of the configuration file, unless it is null;
 ///             empty if there is none.
 std::string read_command_line(caf::actor_system_config& config,
