@@ -230,6 +230,49 @@ TEST_CASE_FIXTURE(
 }
 
 TEST_CASE_FIXTURE(system_fixture,
+                  "an owner that has had the error of a round is told so until "
+                  "a slave registers, and leads no round alone") {
+  adder c{system, bn2(), add_up};
+  auto pipe = c.pipe(1);
+  pipe.give_up(c.actor(1), "out of memory");
+  CHECK(c.lead(1)().failed(errc::participant_failed));
+  CHECK(c.lead(1)().failed(errc::stale));
+}
+
+TEST_CASE_FIXTURE(system_fixture,
+                  "a thread that never led does not give up for an owner that "
+                  "is an actor") {
+  adder c{system, bn2(), add_up};
+  auto pipe = c.pipe(1);
+  check_round(c, pipe);
+  auto reply = std::make_shared<future_result<double>>();
+  detail::anon_send(c.master(), give_up_atom_v, round_tag{},
+                    std::string{"no data"}, detail::make_reply_slot(reply));
+  check_round(c, pipe);
+}
+
+TEST_CASE_FIXTURE(system_fixture,
+                  "an owner's message does not come as a slave's") {
+  adder c{system, bn2(), add_up};
+  auto pipe = c.pipe(1);
+  check_round(c, pipe);
+  round_tag tag{layer_hash("bn2"), 1, 2, 0};
+  CHECK(c.send_tagged(0, tag, 1)().failed(errc::unregistered));
+  check_round(c, pipe);
+}
+
+TEST_CASE_FIXTURE(system_fixture,
+                  "of the reason for which somebody gives up, an error has the "
+                  "beginning") {
+  adder c{system, bn2(), add_up};
+  auto pipe = c.pipe(1);
+  pipe.give_up(c.actor(1), std::string(1'000'000, 'x'));
+  auto got = c.lead(1)();
+  CHECK(got.failed(errc::participant_failed, {"xxx"}));
+  CHECK(got.text().size() < 3000);
+}
+
+TEST_CASE_FIXTURE(system_fixture,
                   "a slave that never comes ends the round at the deadline, "
                   "and the error says who came and who did not") {
   adder c{system, impatient(), add_up};

@@ -62,6 +62,10 @@ TEST_CASE_FIXTURE(tree_fixture, "behind relays the reply has the bits of the "
 TEST_CASE("relays are planned above the fan-in only, and cover everybody but "
           "the owner once a level") {
   CHECK(plan_relays(16, 16).empty());
+  // No level more than is needed.
+  CHECK(plan_relays(16, 4).size() == 4);
+  CHECK(plan_relays(64, 4).size() == 20);
+  CHECK(plan_relays(8, 2).size() == 6);
   CHECK(plan_relays(1, 2).empty());
   for (std::int64_t fan_in : {2, 3, 5, 16})
     for (std::int64_t replicas : {3, 17, 64, 100, 257, 1000}) {

@@ -4,6 +4,8 @@
 
 #include <doctest/doctest.h>
 
+#include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -14,6 +16,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 using namespace syncnorm;
@@ -29,6 +32,14 @@ sync_metrics metrics_of(adder& c) {
       .receive([&](sync_metrics& x) { result = std::move(x); },
                [](const caf::error& x) { FAIL(describe(x)); });
   return result;
+}
+
+/// How many failures of that cause a master has counted.
+std::uint64_t count_of(errc cause, adder& c) {
+  for (const auto& x : metrics_of(c).failures)
+    if (x.cause == cause)
+      return x.count;
+  return 0;
 }
 
 /// `rounds` rounds of the owner and two slaves.
@@ -103,6 +114,50 @@ TEST_CASE_FIXTURE(system_fixture, "a new master has counted nothing") {
   CHECK(m.failures.empty());
   CHECK(sum(m.waits) == 0);
   CHECK(m.waited.count() == 0);
+}
+
+TEST_CASE_FIXTURE(system_fixture, "a failure is counted, also after a "
+                                  "generation that somebody left in good "
+                                  "order") {
+  adder c{system,
+          {.layer = "bn1"},
+          [](std::span<identified<double>>) -> std::vector<identified<double>> {
+            throw std::runtime_error{"no"};
+          }};
+  std::ignore = c.pipes(2);
+  c.kill(2);
+  auto pipes = c.pipes(2);
+  auto one = c.send(pipes[0], 1, 1.0);
+  auto two = c.send(pipes[1], 2, 1.0);
+  CHECK(c.lead(1)().failed(errc::callback_failed));
+  CHECK(count_of(errc::callback_failed, c) == 1);
+}
+
+TEST_CASE_FIXTURE(system_fixture, "an actor that is two slaves and dies is one "
+                                  "failure") {
+  adder c{system, {.layer = "bn1"}, add_up};
+  std::ignore = c.pipe(1);
+  REQUIRE(c.enlist(1, 3).value);
+  auto zero = c.lead(1);
+  c.settle();
+  c.kill(1);
+  CHECK(zero().failed(errc::participant_down));
+  CHECK(count_of(errc::participant_down, c) == 1);
+}
+
+TEST_CASE_FIXTURE(system_fixture, "with survivors, a round for which the owner "
+                                  "and a slave do not come is one failure") {
+  adder c{system,
+          {.layer = "bn1",
+           .deadline = std::chrono::milliseconds{50},
+           .policy = failure_policy::continue_with_survivors},
+          add_up};
+  auto pipes = c.pipes(2);
+  auto one = c.send(pipes[0], 1, 1.0)();
+  CHECK_MESSAGE(one.failed(errc::deadline_exceeded,
+                           {"for replicas 0, 2; have replica 1"}),
+                one.text());
+  CHECK(count_of(errc::deadline_exceeded, c) == 1);
 }
 
 TEST_CASE("a round that fails in a thread that had an actor of another system, "
