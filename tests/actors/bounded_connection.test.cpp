@@ -1,16 +1,12 @@
-#include "actors/connect_within.hpp"
 #include "syncnorm/sync_master.hpp"
 
+#include "tests/actors/deaf_listener.hpp"
 #include "tests/actors/outcome.hpp"
 #include "tests/actors/two_systems.hpp"
 #include "tests/trainer/certificates.hpp"
 #include "tests/trainer/stranger.hpp"
 
-#include <arpa/inet.h>
 #include <doctest/doctest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -392,51 +388,6 @@ struct beating_node {
   caf::actor_system system{cfg};
 };
 
-/// A port of this machine at which nobody takes what comes.
-class deaf_listener {
-public:
-  /// @param waiting how many connections the system takes by itself.
-  explicit deaf_listener(int waiting)
-      : listener_{::socket(AF_INET, SOCK_STREAM, 0)} {
-    address_.sin_family = AF_INET;
-    address_.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address_;
-    REQUIRE(::bind(listener_, plain(), size) == 0);
-    REQUIRE(::listen(listener_, waiting) == 0);
-    ::getsockname(listener_, plain(), &size);
-  }
-
-  deaf_listener(const deaf_listener&) = delete;
-  deaf_listener& operator=(const deaf_listener&) = delete;
-
-  ~deaf_listener() {
-    for (auto x : others_)
-      ::close(x);
-    ::close(listener_);
-  }
-
-  /// Connects so often, and waits for none of them.
-  void crowd(int times) {
-    while (times-- > 0) {
-      others_.push_back(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0));
-      (void) ::connect(others_.back(), plain(), sizeof address_);
-    }
-  }
-
-  [[nodiscard]] std::uint16_t port() const {
-    return ntohs(address_.sin_port);
-  }
-
-private:
-  sockaddr* plain() {
-    return reinterpret_cast<sockaddr*>(&address_);
-  }
-
-  int listener_;
-  sockaddr_in address_{};
-  std::vector<int> others_;
-};
-
 } // namespace
 
 TEST_CASE("heartbeats of this node do not shorten the patience with a silent "
@@ -495,33 +446,6 @@ TEST_CASE("a port that takes no connection holds no actor system for longer "
     REQUIRE_FALSE(master);
     CHECK(code_of(master.error()) == errc::master_down);
   }
-}
-
-TEST_CASE(
-    "of a host's addresses, one that refuses says why nobody answers, and "
-    "not one that cannot be reached") {
-  sockaddr_in closed{};
-  closed.sin_family = AF_INET;
-  closed.sin_port = htons(1);
-  closed.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  // An address for documentation.
-  sockaddr_in6 nowhere{};
-  nowhere.sin6_family = AF_INET6;
-  nowhere.sin6_port = htons(1);
-  REQUIRE(::inet_pton(AF_INET6, "2001:db8::1", &nowhere.sin6_addr) == 1);
-  addrinfo second{};
-  second.ai_family = AF_INET6;
-  second.ai_addr = reinterpret_cast<sockaddr*>(&nowhere);
-  second.ai_addrlen = sizeof nowhere;
-  addrinfo first{};
-  first.ai_family = AF_INET;
-  first.ai_addr = reinterpret_cast<sockaddr*>(&closed);
-  first.ai_addrlen = sizeof closed;
-  first.ai_next = &second;
-  auto socket = detail::connect_to_any(std::chrono::milliseconds{200}, first);
-  REQUIRE_FALSE(socket);
-  auto text = to_string(socket.error());
-  CHECK_MESSAGE(text.find("Connection refused") != std::string::npos, text);
 }
 
 TEST_CASE("nobody is connected to where syncnorm.max-message is a bad value") {

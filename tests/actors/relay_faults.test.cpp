@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 using namespace syncnorm;
@@ -164,6 +165,30 @@ TEST_CASE_FIXTURE(system_fixture, "beside a late relay that names whom it "
                        "replica 1"}),
         result.text());
   }
+}
+
+TEST_CASE("beside a late relay that names whom it waits for, those are named "
+          "who have not registered") {
+  detail::roster members{1, 4};
+  auto position = members.add(detail::participant::relay(1, 2), "");
+  REQUIRE(position);
+  members[*position].reported = true;
+  auto text = detail::late_text("here", 1s, members, {{1, "here: a report"}});
+  CHECK(text
+        == "here: waited 1 s for replicas 3, 4; of replicas 1 to 4 have "
+           "nobody; a report");
+}
+
+TEST_CASE("of a late relay that has somebody the report stays, though it ends "
+          "with somebody that has nobody") {
+  detail::roster members{1, 4};
+  auto position = members.add(detail::participant::relay(1, 4), "");
+  REQUIRE(position);
+  members[*position].reported = true;
+  const std::string report = "for 2; of 1 to 2 have replica 1; for 3; of 3 to "
+                             "4 have nobody";
+  CHECK(detail::late_text("here", 1s, members, {{1, report}})
+        == "here: " + report);
 }
 
 TEST_CASE_FIXTURE(system_fixture, "with survivors, a round whose messages were "
