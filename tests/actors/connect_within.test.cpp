@@ -58,12 +58,12 @@ sockaddr_in closed_port() {
   return result;
 }
 
-/// For documentation: no machine has it.
-sockaddr_in6 nowhere() {
-  sockaddr_in6 result{};
-  result.sin6_family = AF_INET6;
-  result.sin6_port = htons(1);
-  REQUIRE(::inet_pton(AF_INET6, "2001:db8::1", &result.sin6_addr) == 1);
+/// Of a group of machines, to which TCP connects nowhere.
+sockaddr_in nowhere() {
+  sockaddr_in result{};
+  result.sin_family = AF_INET;
+  result.sin_port = htons(1);
+  result.sin_addr.s_addr = htonl(INADDR_ALLHOSTS_GROUP);
   return result;
 }
 
@@ -74,7 +74,7 @@ TEST_CASE(
     "not one that cannot be reached") {
   auto closed = closed_port();
   auto unreached = nowhere();
-  two_addresses host{closed, unreached};
+  two_addresses host{unreached, closed};
   auto socket = detail::connect_to_any(200ms, host.list());
   REQUIRE_FALSE(socket);
   auto text = to_string(socket.error());
