@@ -252,6 +252,27 @@ TEST_CASE_FIXTURE(system_fixture,
 }
 
 TEST_CASE_FIXTURE(system_fixture,
+                  "an owner that knows for how many it waits has the error of "
+                  "a round before it leads the next") {
+  adder c{system, {.layer = "bn2", .participants = 2}, add_up};
+  c.pipe(1).give_up(c.actor(1), "out of memory");
+  auto zero = c.lead(1);
+  auto pipe = c.pipe(1);
+  auto one = c.send(pipe, 1, 1);
+  CHECK(zero().failed(errc::participant_failed));
+  CHECK(c.lead(1)().value == 2);
+}
+
+TEST_CASE_FIXTURE(system_fixture, "nobody without a name gives up for an "
+                                  "owner") {
+  adder c{system, bn2(), add_up};
+  auto pipe = c.pipe(1);
+  detail::anon_send(c.master(), give_up_atom_v, round_tag{},
+                    std::string{"no data"});
+  check_round(c, pipe);
+}
+
+TEST_CASE_FIXTURE(system_fixture,
                   "an owner's message does not come as a slave's") {
   adder c{system, bn2(), add_up};
   auto pipe = c.pipe(1);

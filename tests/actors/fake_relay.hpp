@@ -40,6 +40,15 @@ inline void settle(tree_type& tree, const block_master& to) {
                [](const caf::error& x) { FAIL(describe(x)); });
 }
 
+/// What a master or a relay has counted.
+inline sync_metrics metrics_of(tree_type& tree, const block_master& of) {
+  sync_metrics result;
+  read_metrics(tree.actor(0), of)
+      .receive([&](sync_metrics& x) { result = std::move(x); },
+               [](const caf::error& x) { FAIL(describe(x)); });
+  return result;
+}
+
 /// A relay whose every message the test sends itself.
 class fake_relay {
 public:

@@ -260,10 +260,7 @@ TEST_CASE_FIXTURE(system_fixture, "a relay that says that it has waited for "
   auto zero = tree.send(0, block{1});
   CHECK(relay.send(block{2}, 1000h)().value == block{3});
   CHECK(zero().value == block{3});
-  sync_metrics counted;
-  read_metrics(tree.actor(0), tree.master())
-      .receive([&](sync_metrics& x) { counted = std::move(x); },
-               [](const caf::error& x) { FAIL(describe(x)); });
+  auto counted = metrics_of(tree, tree.master());
   CHECK(counted.rounds == 1);
   CHECK(counted.waited < 2h);
 }

@@ -367,3 +367,17 @@ TEST_CASE_FIXTURE(system_fixture,
     CHECK_MESSAGE(got.value == block{10}, got.text());
   }
 }
+
+TEST_CASE_FIXTURE(system_fixture, "a relay counts that somebody above it left "
+                                  "in good order once somebody behind it is "
+                                  "told") {
+  relay_master tree{system};
+  auto relay = tree.add_relay(tree.master(), "bn1", {1, 1}, merge_blocks);
+  tree.enlist(relay, replica_range{1, 1});
+  tree.enlist(tree.master(), replica_range{2, 1});
+  tree.kill(2);
+  settle(tree, tree.master());
+  CHECK(metrics_of(tree, relay).failures.empty());
+  CHECK(tree.send(1, block{1})().failed(errc::participant_down));
+  CHECK(metrics_of(tree, relay).failed(errc::participant_down) == 1);
+}
