@@ -157,6 +157,8 @@ TEST_CASE_FIXTURE(fixture, "a master takes from the configuration what its "
   CHECK(open.enlist(1, 1).value->deadline == caf::timespan{7s});
   adder set{system, {.layer = "bn1", .deadline = 20s}, add_up};
   CHECK(set.enlist(1, 1).value->deadline == caf::timespan{20s});
+  adder longest{system, {.layer = "bn1", .deadline = max_deadline}, add_up};
+  CHECK(longest.enlist(1, 1).value->deadline == max_deadline);
 
   auto resolved = resolve({.policy = failure_policy::fail_round}, cfg);
   CHECK(resolved.deadline == caf::timespan{7s});

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <string>
 #include <utility>
 
 namespace syncnorm::test {
@@ -84,9 +85,10 @@ public:
                                             tag, std::move(value)));
   }
 
-  void report_failure(const round_tag& where) {
+  void report_failure(const round_tag& where,
+                      const std::string& text = "a report") {
     detail::send(self_, master_, round_failed_atom_v, where,
-                 make_error(errc::participant_failed, "a report"));
+                 make_error(errc::participant_failed, text));
   }
 
   round_tag tag;

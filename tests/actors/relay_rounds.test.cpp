@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
 #include <tuple>
 #include <utility>
 
@@ -200,6 +201,17 @@ TEST_CASE_FIXTURE(system_fixture, "a relay's report of a failure in a round "
                     == "participant_failed: layer bn1, round 2: the relay of "
                        "replicas 1 to 2 has left in round 1 (a report)",
                 next.text());
+}
+
+TEST_CASE_FIXTURE(system_fixture, "of what a relay reports, an error has the "
+                                  "beginning") {
+  relay_master tree{system};
+  fake_relay relay{system, tree, {1, 2}};
+  auto zero = tree.send(0, block{1});
+  relay.report_failure(relay.tag, std::string(1'000'000, 'x'));
+  auto got = zero();
+  CHECK(got.failed(errc::participant_failed, {"xxx"}));
+  CHECK(got.text().size() < 3000);
 }
 
 TEST_CASE_FIXTURE(system_fixture, "what a relay has sent counts in its round "

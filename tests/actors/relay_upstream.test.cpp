@@ -89,9 +89,9 @@ public:
           replies_.at(message).deliver(
               make_error(errc::participant_failed, why));
         },
-        [this](late_atom, const caf::actor& relay) {
+        [this](late_atom, const caf::actor& relay, const round_tag& tag) {
           detail::send(this, caf::actor_cast<block_master>(relay),
-                       report_late_atom_v, tag_of(1), caf::timespan{1h});
+                       report_late_atom_v, tag, caf::timespan{1h});
         },
         [this](round_failed_atom, const round_tag&, const caf::error&) {
           ++failures_;
@@ -176,9 +176,9 @@ struct obedient_tree {
     settle();
   }
 
-  /// Has the parent ask the relay whom it waits for in round 1.
-  void have_asked() {
-    order(late_atom_v, caf::actor_cast<caf::actor>(relay));
+  /// Has the parent ask the relay whom it waits for.
+  void have_asked(const round_tag& tag) {
+    order(late_atom_v, caf::actor_cast<caf::actor>(relay), tag);
   }
 };
 
@@ -335,13 +335,15 @@ TEST_CASE_FIXTURE(system_fixture, "what a parent answers to a generation that "
 }
 
 TEST_CASE_FIXTURE(system_fixture, "with survivors, a parent's question of an "
-                                  "earlier round expels nobody") {
+                                  "earlier round, or of another generation, "
+                                  "expels nobody") {
   obedient_tree x{system, {.survivors = true}};
   x.enlist_both();
   for (std::uint64_t round = 0; round < 2; ++round) {
     auto one = x.send(1);
-    if (round == 1)
-      x.have_asked();
+    auto asked = tag_of(1);
+    asked.generation = round == 0 ? 2 : 1;
+    x.have_asked(asked);
     auto two = x.send(2);
     x.order(round, 10.0);
     for (auto* wait : {&one, &two}) {
@@ -359,7 +361,7 @@ TEST_CASE_FIXTURE(system_fixture,
   x.enlist_both();
   auto one = x.send(1);
   auto two = x.send(2);
-  x.have_asked();
+  x.have_asked(tag_of(1));
   CHECK(x.failures() == 0);
   x.order(std::uint64_t{0}, 10.0);
   for (auto* wait : {&one, &two}) {
