@@ -182,7 +182,7 @@ private:
   }
 
   [[nodiscard]] bool is_current(const typename base::round_name& round) const {
-    return !this->failure() && upstream_ && round == this->current_round();
+    return upstream_ && round == this->current_round();
   }
 
   // -- failure ----------------------------------------------------------------
@@ -218,9 +218,8 @@ private:
   void on_round_failed(const round_tag& tag, const caf::error& why) override {
     if (!is_from_parent())
       return base::on_round_failed(tag, why);
-    if (!is_mine(tag) || this->failure())
-      return;
-    this->fail_as_reported(why);
+    if (is_mine(tag))
+      this->fail_as_reported(why);
   }
 
   void on_down(const caf::actor_addr& who, const caf::error& reason) override {
@@ -239,7 +238,7 @@ private:
 
   void on_report_late(const round_tag& tag, caf::timespan grace) override {
     if (!is_from_parent() || !is_mine(tag) || tag.round != upstream_->round
-        || this->is_complete() || this->failure())
+        || this->is_complete())
       return;
     auto half = std::clamp(grace, caf::timespan{0}, this->deadline()) / 2;
     if (!this->is_patient() && !this->ask_late_relays(half))
@@ -278,7 +277,8 @@ private:
   master_type parent_;
   const participant me_;
   const merge_type merge_;
-  /// The tag of the next message to the parent; nothing unless registered.
+  /// The tag of the next message to the parent; nothing unless registered, and
+  /// nothing any more when the round has failed.
   std::optional<round_tag> upstream_;
   /// For which message the parent has heard that it is late.
   std::optional<round_tag> reported_;
