@@ -64,11 +64,13 @@ caf::error publish_error(const publish_options& options, const caf::error& x) {
   std::string why;
   if (x == caf::sec::cannot_open_port)
     why = why_closed(options);
-  return make_error(errc::invalid_argument,
-                    fmt::format("publish_master: port {} of {} cannot be "
-                                "opened: {}",
-                                options.port, options.address,
-                                why.empty() ? text_of(x) : why));
+  return make_error(
+      errc::invalid_argument,
+      fmt::format("publish_master: port {} of {} cannot be "
+                  "opened: {}",
+                  options.port,
+                  options.address.empty() ? "every address" : options.address,
+                  why.empty() ? text_of(x) : why));
 }
 
 } // namespace

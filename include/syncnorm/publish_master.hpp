@@ -16,8 +16,8 @@ namespace syncnorm {
 struct publish_options {
   /// 0: any port that is free.
   std::uint16_t port = 0;
-  /// An address of this machine. Any other than a loopback one needs `use_tls`,
-  /// or `insecure`.
+  /// An address of this machine; empty: all that it has. Any other than a
+  /// loopback one needs `use_tls`, or `insecure`.
   std::string address = "127.0.0.1";
   /// Whether to do without TLS at any address. Nothing is encrypted and nobody
   /// is asked who they are: whoever reaches the port can take part. For closed

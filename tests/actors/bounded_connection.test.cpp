@@ -1,9 +1,7 @@
-#include "syncnorm/sync_master.hpp"
-
 #include "tests/actors/deaf_listener.hpp"
+#include "tests/actors/logged.hpp"
 #include "tests/actors/outcome.hpp"
-#include "tests/actors/two_systems.hpp"
-#include "tests/trainer/certificates.hpp"
+#include "tests/actors/served_master.hpp"
 #include "tests/trainer/stranger.hpp"
 
 #include <doctest/doctest.h>
@@ -17,6 +15,7 @@
 #include <memory>
 #include <numeric>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,71 +26,22 @@ using train::stranger;
 
 namespace {
 
-using block = double_array;
-
-/// A master that the other system can reach.
-struct served_master : two_systems {
-  using two_systems::two_systems;
-
-  caf::scoped_actor listener{system};
-  sync_master_actor<block, block> master = spawn_sync_master<block, block>(
-      system, {.layer = "sum"}, [](std::span<identified<block>> xs) {
-        std::vector<identified<block>> replies;
-        for (const auto& x : xs)
-          replies.push_back({x.identifier, xs.back().message});
-        return replies;
-      });
-
-  ~served_master() {
-    caf::anon_send_exit(master, caf::exit_reason::user_shutdown);
-  }
-
-  std::uint16_t publish() {
-    publish_options options;
-    options.on_refusal = caf::actor{listener};
-    auto port = publish_master(system, master, options);
-    REQUIRE(port);
-    return *port;
-  }
-
-  sync_master_actor<block, block> connect(std::uint16_t port) {
-    auto master = remote_master<block, block>(other, "127.0.0.1", port);
-    REQUIRE(master);
-    return *master;
-  }
-
-  /// The next line about somebody who was refused.
-  std::string refusal() {
-    std::string result;
-    listener->receive([&](std::string& line) { result = std::move(line); });
-    return result;
-  }
-};
-
 constexpr std::int64_t mib = std::int64_t{1} << 20U;
 
+/// Takes messages of 2 MiB, and considers nobody lost while a test runs who is
+/// only silent.
+node_options with_limit(std::optional<tls_options> tls = {}) {
+  return {.max_message = 2 * mib,
+          .tls = std::move(tls),
+          .lost_after = std::chrono::minutes{10}};
+}
+
 struct served_master_with_limit : served_master {
-  served_master_with_limit() : served_master{{.max_message = 2 * mib}} {}
-};
-
-/// What both nodes show.
-struct with_certificates {
-  train::certificates files;
-
-  [[nodiscard]] tls_options node() const {
-    return {.certificate = files.file("node.pem"),
-            .key = files.file("node.key"),
-            .ca = files.file("ca.pem")};
-  }
-};
-
-struct master_by_tls : with_certificates, served_master {
-  master_by_tls() : served_master{{.tls = node()}} {}
+  served_master_with_limit() : served_master{with_limit()} {}
 };
 
 struct master_by_tls_with_limit : with_certificates, served_master {
-  master_by_tls_with_limit()
-      : served_master{{.max_message = 2 * mib, .tls = node()}} {}
+  master_by_tls_with_limit() : served_master{with_limit(node())} {}
 };
 
 /// Has a certificate, and then sends whatever it likes.
@@ -257,6 +207,27 @@ TEST_CASE_FIXTURE(served_master, "of one port at two addresses each tells whom "
            "CAF's");
 }
 
+TEST_CASE("who is refused at a port is logged, too") {
+  auto text = logged<network_config>("warning", [](caf::actor_system& here) {
+    caf::scoped_actor listener{here};
+    auto master = spawn_sync_master<block, block>(
+        here, {.layer = "sum"}, [](std::span<identified<block>>) {
+          return std::vector<identified<block>>{};
+        });
+    auto port =
+        publish_master(here, master, {.on_refusal = caf::actor{listener}});
+    REQUIRE(port);
+    stranger somebody{*port};
+    somebody.send(std::string(64, 'x'));
+    listener->receive([](const std::string&) {});
+    caf::anon_send_exit(master, caf::exit_reason::user_shutdown);
+  });
+  CHECK_MESSAGE(
+      text.find("127.0.0.1 is refused: what it sent is no message of CAF's")
+          != std::string::npos,
+      text);
+}
+
 // What the address sanitizer finds beside such a test is CAF 0.17.6's: a
 // heartbeat that rings while its actor system ends may leave CAF's broker
 // behind.
@@ -287,6 +258,22 @@ TEST_CASE_FIXTURE(served_master, "who announces a message longer than "
 }
 
 TEST_CASE_FIXTURE(served_master_with_limit,
+                  "somebody who is refused is told once, and somebody who has "
+                  "said nothing is not") {
+  auto port = publish();
+  { stranger silent{port}; }
+  stranger greedy{port};
+  greedy.send(header_of(3U << 20U));
+  CHECK(refusal()
+        == "127.0.0.1 is refused: it announced a message of 3145728 bytes, "
+           "more than syncnorm.max-message, 2097152");
+  stranger confused{port};
+  confused.send(std::string(64, 'x'));
+  CHECK(refusal()
+        == "127.0.0.1 is refused: what it sent is no message of CAF's");
+}
+
+TEST_CASE_FIXTURE(served_master_with_limit,
                   "a member that sends more than syncnorm.max-message is lost, "
                   "and others go on") {
   send_too_much(*this, std::nullopt);
@@ -297,77 +284,6 @@ TEST_CASE_FIXTURE(
     "a member that sends more than syncnorm.max-message by TLS is "
     "lost, and others go on") {
   send_too_much(*this, node());
-}
-
-namespace {
-
-/// Another node by TLS.
-struct tls_node {
-  explicit tls_node(const tls_options& files) : cfg{{.tls = files}} {}
-
-  int types = init_types();
-  network_config cfg;
-  caf::actor_system system{cfg};
-};
-
-} // namespace
-
-TEST_CASE_FIXTURE(master_by_tls, "a node that refuses this one by TLS disturbs "
-                                 "no connection to another") {
-  tls_node stranger{{.certificate = files.file("foreign.pem"),
-                     .key = files.file("foreign.key"),
-                     .ca = files.file("foreign-ca.pem")}};
-  tls_node trusting{{.certificate = files.file("node.pem"),
-                     .key = files.file("node.key"),
-                     .ca = files.file("abroad/ca.pem")}};
-  auto friendly =
-      remote_master<block, block>(trusting.system, "127.0.0.1", publish());
-  REQUIRE_MESSAGE(friendly, describe(friendly.error()));
-  auto theirs = spawn_sync_master<block, block>(
-      stranger.system, {.layer = "sum"}, [](std::span<identified<block>>) {
-        return std::vector<identified<block>>{};
-      });
-  auto port = publish_master(stranger.system, theirs);
-  REQUIRE(port);
-  auto refused =
-      remote_master<block, block>(trusting.system, "127.0.0.1", *port);
-  REQUIRE_FALSE(refused);
-  CHECK(code_of(refused.error()) == errc::invalid_argument);
-  caf::scoped_actor self{trusting.system};
-  for (int i = 0; i < 3; ++i)
-    read_metrics(self, *friendly)
-        .receive([](const sync_metrics& x) { CHECK(x.layer == "sum"); },
-                 [](const caf::error& x) { FAIL_CHECK(describe(x)); });
-  caf::anon_send_exit(theirs, caf::exit_reason::user_shutdown);
-}
-
-TEST_CASE_FIXTURE(with_certificates, "that a node was not trusted is no reason "
-                                     "any more when it has gone") {
-  tls_node here{node()};
-  std::uint16_t port = 0;
-  auto look = [&] {
-    return remote_master<block, block>(here.system, "127.0.0.1", port);
-  };
-  {
-    tls_node foreign{{.certificate = files.file("foreign.pem"),
-                      .key = files.file("foreign.key"),
-                      .ca = files.file("foreign-ca.pem")}};
-    auto theirs = spawn_sync_master<block, block>(
-        foreign.system, {.layer = "sum"}, [](std::span<identified<block>>) {
-          return std::vector<identified<block>>{};
-        });
-    auto opened = publish_master(foreign.system, theirs);
-    REQUIRE(opened);
-    port = *opened;
-    auto refused = look();
-    REQUIRE_FALSE(refused);
-    CHECK(code_of(refused.error()) == errc::invalid_argument);
-    caf::anon_send_exit(theirs, caf::exit_reason::user_shutdown);
-  }
-  auto gone = look();
-  REQUIRE_FALSE(gone);
-  CHECK_MESSAGE(code_of(gone.error()) == errc::master_down,
-                describe(gone.error()));
 }
 
 namespace {

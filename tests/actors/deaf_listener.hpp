@@ -16,7 +16,7 @@ class deaf_listener {
 public:
   /// @param waiting how many connections the system takes by itself.
   explicit deaf_listener(int waiting)
-      : listener_{::socket(AF_INET, SOCK_STREAM, 0)} {
+      : listener_{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)} {
     address_.sin_family = AF_INET;
     address_.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t size = sizeof address_;

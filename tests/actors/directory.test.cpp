@@ -5,8 +5,11 @@
 #include "tests/actors/remote_master.hpp"
 
 #include <chrono>
+#include <future>
+#include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 using namespace syncnorm;
@@ -56,6 +59,22 @@ TEST_CASE_FIXTURE(two_nodes, "a directory names twenty masters at most, and of "
   caf::anon_send_exit(directory, caf::exit_reason::user_shutdown);
 }
 
+TEST_CASE_FIXTURE(system_fixture,
+                  "a directory that has exited keeps no master, "
+                  "although somebody holds it") {
+  std::promise<void> gone;
+  auto lives = std::shared_ptr<void>{nullptr, [&](void*) { gone.set_value(); }};
+  auto directory = spawn_master_directory(
+      system, {{"bn1", spawn_sync_master<block, block>(
+                           system, {.layer = "bn1"},
+                           [lives = std::move(lives)](auto blocks) {
+                             return add_blocks(blocks);
+                           })}});
+  caf::anon_send_exit(directory, caf::exit_reason::user_shutdown);
+  CHECK(gone.get_future().wait_for(std::chrono::minutes{1})
+        == std::future_status::ready);
+}
+
 namespace {
 
 /// Outlives the others, who hold handles of its actors.
@@ -98,6 +117,12 @@ TEST_CASE_FIXTURE(two_nodes, "a directory has masters of its own node only") {
       "spawn_master_directory: master \"bn1\": expected a master of this "
       "node, got another node's",
       error);
+}
+
+TEST_CASE_FIXTURE(two_nodes,
+                  "who looks for a master at its own node's port gets "
+                  "that master itself") {
+  CHECK(connect(system, publish()) == master);
 }
 
 TEST_CASE_FIXTURE(two_nodes, "who looks for a master that has exited is told "

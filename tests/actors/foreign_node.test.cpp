@@ -2,6 +2,7 @@
 
 #include "syncnorm/sync_master.hpp"
 
+#include "tests/actors/logged.hpp"
 #include "tests/actors/outcome.hpp"
 #include "tests/actors/two_systems.hpp"
 
@@ -40,7 +41,7 @@ class foreign_node {
 public:
   explicit foreign_node(std::string words)
       : words_{std::move(words)},
-        listener_{::socket(AF_INET, SOCK_STREAM, 0)} {
+        listener_{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)} {
     address_.sin_family = AF_INET;
     address_.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     socklen_t size = sizeof address_;
@@ -96,4 +97,15 @@ TEST_CASE("a node that speaks another version of CAF is taken for one, whether "
     auto text = describe(found.error());
     CHECK_MESSAGE(text.ends_with("it may speak another version of CAF"), text);
   }
+}
+
+TEST_CASE("a node that this one has connected to and refuses is logged") {
+  foreign_node node{strange_handshake(caf::io::basp::version + 1)};
+  auto text = logged<network_config>("warning", [&](caf::actor_system& here) {
+    CHECK_FALSE(remote_master<block, block>(here, "127.0.0.1", node.port()));
+  });
+  CHECK_MESSAGE(
+      text.find("127.0.0.1 is refused: what it sent is no message of CAF's")
+          != std::string::npos,
+      text);
 }

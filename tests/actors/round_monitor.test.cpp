@@ -1,18 +1,15 @@
 #include "syncnorm/detail/round_monitor.hpp"
 #include "tests/actors/collective.hpp"
+#include "tests/actors/logged.hpp"
 #include "tests/actors/wire.hpp"
 
 #include <doctest/doctest.h>
 
 #include <chrono>
 #include <cstdint>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <numeric>
 #include <span>
-#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -57,38 +54,6 @@ void run_death(adder& c) {
 
 std::uint64_t sum(const std::vector<std::uint64_t>& xs) {
   return std::accumulate(xs.begin(), xs.end(), std::uint64_t{0});
-}
-
-/// What CAF's logger writes into a file while `use(system)` runs: component and
-/// message, a line each.
-template <class Use>
-std::string logged(const std::string& level, Use use) {
-  auto folder = std::filesystem::temp_directory_path() / "syncnorm-XXXXXX";
-  auto name = folder.string();
-  REQUIRE(mkdtemp(name.data()) != nullptr);
-  auto file = name + "/log.txt";
-  {
-    config cfg;
-    std::istringstream settings{
-        "syncnorm { log-level = \"" + level + "\" }\n"
-        + (SYNCNORM_CAF_LEGACY
-               ? "logger { file-verbosity = 'debug', file-format = \"%c: "
-                 "%m%n\", "
-                 "file-name = \""
-                     + file + "\" }\n"
-               : "caf { logger { file { verbosity = \"debug\", format = "
-                 "\"%c: %m%n\", path = \""
-                     + file + "\" } } }\n")};
-    std::vector<std::string> command_line;
-    REQUIRE(cfg.parse(command_line, settings) == caf::none);
-    caf::actor_system system{cfg};
-    use(system);
-  }
-  std::ifstream in{file};
-  std::stringstream text;
-  text << in.rdbuf();
-  std::filesystem::remove_all(name);
-  return text.str();
 }
 
 bool contains(const std::string& text, const std::string& part) {

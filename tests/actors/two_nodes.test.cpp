@@ -176,11 +176,19 @@ TEST_CASE_FIXTURE(system_fixture,
   REQUIRE_FALSE(wrong);
   CHECK(describe(wrong.error())
         == text + "\"bn2\" is a master of another type");
-  CHECK_THROWS_AS(std::ignore = spawn_master_directory(
-                      system, {{"bn1", master}, {"bn1", master}}),
-                  error);
-  CHECK_THROWS_AS(std::ignore = spawn_master_directory(system, {{"", master}}),
-                  error);
+  using masters = std::vector<named_master>;
+  auto refused = [&](const masters& xs, const char* text) {
+    CHECK_THROWS_WITH_AS(std::ignore = spawn_master_directory(system, xs), text,
+                         error);
+  };
+  refused(masters{{"bn1", master}, {"bn1", master}},
+          "spawn_master_directory: master \"bn1\": the name comes twice");
+  refused(masters{{"", master}},
+          "spawn_master_directory: master \"\": expected "
+          "a name, got none");
+  refused(masters{{"bn1", sync_master_actor<block, block>{}}},
+          "spawn_master_directory: master \"bn1\": expected a master, got "
+          "none");
   caf::anon_send_exit(directory, caf::exit_reason::user_shutdown);
   caf::anon_send_exit(master, caf::exit_reason::user_shutdown);
   caf::anon_send_exit(other_type, caf::exit_reason::user_shutdown);
@@ -215,6 +223,12 @@ TEST_CASE_FIXTURE(system_fixture, "publishing and connecting fail in words") {
   again = publish_master(system, master, {.port = *port, .reuse = true});
   REQUIRE_FALSE(again);
   CHECK(describe(again.error()) == in_use);
+  again = publish_master(system, master,
+                         {.port = *port, .address = "", .insecure = true});
+  REQUIRE_FALSE(again);
+  CHECK(describe(again.error())
+        == "invalid_argument: publish_master: port " + std::to_string(*port)
+               + " of every address cannot be opened: Address already in use");
   auto open_at = [&](const char* address) {
     auto foreign = publish_master(
         system, master, {.port = 4300, .address = address, .insecure = true});

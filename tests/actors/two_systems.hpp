@@ -4,6 +4,7 @@
 
 #include "tests/actors/system.hpp"
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 
@@ -13,13 +14,14 @@ namespace syncnorm::test {
 struct node_options {
   std::int64_t max_message = std::int64_t{1} << 30U;
   std::optional<tls_options> tls = {};
+  caf::timespan lost_after = std::chrono::seconds{10};
 };
 
 struct network_config : config {
   network_config() : network_config{node_options{}} {}
 
   explicit network_config(const node_options& options) {
-    use_network(*this);
+    use_network(*this, options.lost_after);
     caf::put(content, "syncnorm.max-message", options.max_message);
     if (options.tls)
       use_tls(*this, *options.tls);
@@ -33,7 +35,8 @@ struct two_systems {
   /// The limit is the first one's.
   explicit two_systems(const node_options& options)
       : cfg{options},
-        other_cfg{node_options{.tls = options.tls}} {}
+        other_cfg{node_options{.tls = options.tls,
+                               .lost_after = options.lost_after}} {}
 
   int types = init_types();
   network_config cfg;
