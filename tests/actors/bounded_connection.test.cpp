@@ -279,6 +279,32 @@ TEST_CASE_FIXTURE(served_master_with_limit,
   send_too_much(*this, std::nullopt);
 }
 
+TEST_CASE_FIXTURE(served_master,
+                  "who is sent more than its own syncnorm.max-message loses "
+                  "the master, and others go on") {
+  network_config small_cfg{with_limit()};
+  caf::actor_system small{small_cfg};
+  auto port = publish();
+  auto reached = remote_master<block, block>(small, "127.0.0.1", port);
+  REQUIRE(reached);
+  auto bounded = register_slave_thread<block, block>(small, *reached, 1);
+  auto generous = register_slave_thread<block, block>(other, connect(port), 2);
+  REQUIRE(bounded);
+  REQUIRE(generous);
+  // The reply for all.
+  block large{std::vector<double>(3 * mib / sizeof(double))};
+  std::ignore = generous->run_slave_async(large);
+  std::ignore = bounded->run_slave_async(block{1});
+  caf::scoped_actor self{system};
+  run_master(self, master, block{1})
+      .receive([&](const block& x) { CHECK(x.size() == large.size()); },
+               [](const caf::error& e) { FAIL(describe(e)); });
+  CHECK(generous->await_reply());
+  auto lost = bounded->await_reply();
+  REQUIRE_FALSE(lost);
+  CHECK(code_of(lost.error()) == errc::master_down);
+}
+
 TEST_CASE_FIXTURE(
     master_by_tls_with_limit,
     "a member that sends more than syncnorm.max-message by TLS is "
@@ -361,6 +387,9 @@ TEST_CASE("a port that takes no connection holds no actor system for longer "
         {.patience = std::chrono::milliseconds{200}});
     REQUIRE_FALSE(master);
     CHECK(code_of(master.error()) == errc::master_down);
+    // By its other address a host may refuse.
+    if (host == std::string{"127.0.0.1"})
+      CHECK(text_of(master.error()).ends_with("nothing heard for 0.2 s"));
   }
 }
 

@@ -88,25 +88,28 @@ struct three_nodes : third_node, two_nodes {};
 
 } // namespace
 
-TEST_CASE_FIXTURE(three_nodes, "a directory that names an actor of another "
-                               "node than its own is not believed") {
+TEST_CASE_FIXTURE(three_nodes, "a directory that names no actor, or one of "
+                               "another node than its own, is not believed") {
   auto elsewhere =
       spawn_sync_master<block, block>(third, {.layer = "bn1"}, add_blocks);
-  named_master named{"bn1", elsewhere};
-  auto directory = system.spawn([named]() -> master_directory::behavior_type {
-    return {[named](const std::string&)
-                -> caf::result<caf::strong_actor_ptr, std::set<std::string>> {
-      return {named.actor(), named.interface()};
-    }};
-  });
-  auto port = publish_master(system, directory);
-  REQUIRE(port);
-  auto found = remote_master<block, block>(other, "127.0.0.1", *port, "bn1");
-  REQUIRE_FALSE(found);
-  CHECK(describe(found.error())
-        == "malformed_message: remote_master: port " + std::to_string(*port)
-               + " of 127.0.0.1: the directory names no actor of its node");
-  caf::anon_send_exit(directory, caf::exit_reason::user_shutdown);
+  for (const auto& named :
+       {named_master{"bn1", elsewhere},
+        named_master{"bn1", sync_master_actor<block, block>{}}}) {
+    auto directory = system.spawn([named]() -> master_directory::behavior_type {
+      return {[named](const std::string&)
+                  -> caf::result<caf::strong_actor_ptr, std::set<std::string>> {
+        return {named.actor(), named.interface()};
+      }};
+    });
+    auto port = publish_master(system, directory);
+    REQUIRE(port);
+    auto found = remote_master<block, block>(other, "127.0.0.1", *port, "bn1");
+    REQUIRE_FALSE(found);
+    CHECK(describe(found.error())
+          == "malformed_message: remote_master: port " + std::to_string(*port)
+                 + " of 127.0.0.1: the directory names no actor of its node");
+    caf::anon_send_exit(directory, caf::exit_reason::user_shutdown);
+  }
   caf::anon_send_exit(elsewhere, caf::exit_reason::user_shutdown);
 }
 

@@ -7,10 +7,12 @@
 
 #include <doctest/doctest.h>
 #include <openssl/err.h>
+#include <openssl/ssl.h>
 
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -203,4 +205,29 @@ TEST_CASE_FIXTURE(master_by_tls,
   for (auto& x : answers)
     std::move(x).receive([](std::uint64_t) {},
                          [](const caf::error& e) { FAIL(describe(e)); });
+}
+
+TEST_CASE_FIXTURE(master_by_tls, "a node with certificates serves at any "
+                                 "address") {
+  auto port = publish_master(system, master, {.address = "0.0.0.0"});
+  CHECK_MESSAGE(port, describe(port.error()));
+}
+
+TEST_CASE_FIXTURE(with_certificates, "OpenSSL's errors of a connection that "
+                                     "another part of the program makes are "
+                                     "left to it") {
+  caf::actor_system_config cfg;
+  use_tls(cfg, node());
+  std::unique_ptr<SSL_CTX, void (*)(SSL_CTX*)> context{
+      SSL_CTX_new(TLS_client_method()), SSL_CTX_free};
+  REQUIRE(context);
+  std::unique_ptr<SSL, void (*)(SSL*)> connection{SSL_new(context.get()),
+                                                  SSL_free};
+  REQUIRE(connection);
+  // Its own from now on.
+  SSL_set_bio(connection.get(), BIO_new_mem_buf("HTTP/1.1 400 Bad Request", -1),
+              BIO_new(BIO_s_mem()));
+  ERR_clear_error();
+  CHECK(SSL_connect(connection.get()) < 0);
+  CHECK(ERR_GET_REASON(ERR_get_error()) == SSL_R_WRONG_VERSION_NUMBER);
 }

@@ -256,6 +256,37 @@ TEST_CASE_FIXTURE(system_fixture, "publishing and connecting fail in words") {
   caf::anon_send_exit(master, caf::exit_reason::user_shutdown);
 }
 
+TEST_CASE("a port that connections of a node that has ended still hold is "
+          "reused if that is asked for, and else is in use") {
+  init_types();
+  network_config first_cfg;
+  network_config client_cfg;
+  network_config next_cfg;
+  caf::actor_system client{client_cfg};
+  auto serve = [](caf::actor_system& system) {
+    return spawn_sync_master<block, block>(system, {.layer = "bn1"},
+                                           sum_of_blocks());
+  };
+  std::uint16_t port = 0;
+  {
+    caf::actor_system first{first_cfg};
+    auto master = serve(first);
+    auto opened = publish_master(first, master, {.reuse = true});
+    REQUIRE(opened);
+    port = *opened;
+    CHECK(remote_master<block, block>(client, "127.0.0.1", port));
+    caf::anon_send_exit(master, caf::exit_reason::user_shutdown);
+  }
+  caf::actor_system next{next_cfg};
+  auto master = serve(next);
+  auto held = publish_master(next, master, {.port = port});
+  REQUIRE_FALSE(held);
+  CHECK(has(describe(held.error()), "Address already in use"));
+  auto again = publish_master(next, master, {.port = port, .reuse = true});
+  CHECK_MESSAGE(again, describe(again.error()));
+  caf::anon_send_exit(master, caf::exit_reason::user_shutdown);
+}
+
 TEST_CASE_FIXTURE(system_fixture,
                   "somebody who takes the connection and says nothing is given "
                   "up after the patience asked for") {
