@@ -119,7 +119,7 @@ constants statistics_of(const std::vector<at::Tensor>& x, const summation& sum,
                         const saved_statistics& saved) {
   if (saved.constant)
     return {at::zeros_like(saved.mean), saved.inv_std};
-  auto n = static_cast<double>(saved.count);
+  auto n = static_cast<double>(std::max<std::int64_t>(saved.count, 1));
   auto mean = sum([&](std::size_t r) {
                 return std::pair{x[r], x[r]};
               }).first

@@ -35,6 +35,20 @@ TEST_CASE("a batch without samples or without spatial elements goes forward "
   check_without_elements<SynchronizedBatchNorm3d>({0, 3, 2, 4, 4});
 }
 
+TEST_CASE("a batch without elements has gradients of zero that can be derived "
+          "again") {
+  SynchronizedBatchNorm1d layer{3};
+  auto x = torch::zeros({0, 3}).requires_grad_();
+  auto first =
+      torch::autograd::grad({layer->forward(x).sum()},
+                            {x, layer->weight, layer->bias}, {}, true, true);
+  CHECK(first[0].sizes() == x.sizes());
+  CHECK(torch::equal(first[1], torch::zeros({3})));
+  CHECK(torch::equal(first[2], torch::zeros({3})));
+  auto second = torch::autograd::grad({first[1].sum()}, {x}, {}, true, true);
+  CHECK(second[0].sizes() == x.sizes());
+}
+
 /// A batch with samples, and what libtorch's layer makes of it.
 struct with_samples {
   with_samples() {
