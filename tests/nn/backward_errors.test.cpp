@@ -115,27 +115,51 @@ TEST_CASE("a backward pass through copies that were released is refused at "
 TEST_CASE("a backward pass in which a copy cannot take part, for it has no "
           "graph, is refused at once; the next that has all is not") {
   actors env;
-  auto layers = patient_layers(env.system, 3);
-  std::vector<Tensor> y(3);
-  // Two calls, of which copy 2 records the second alone.
-  std::vector<Tensor> z(3);
-  rethrow_first(on_threads(3, [&](std::size_t r) {
-    auto x = torch::randn({2, 2, 3, 3});
-    {
-      torch::AutoGradMode mode{r != 2};
-      y[r] = layers[r]->forward(x);
+  for (std::size_t without : {0, 2}) {
+    auto layers = patient_layers(env.system, 3);
+    std::vector<Tensor> y(3);
+    // Two calls, of which one copy records the second alone.
+    std::vector<Tensor> z(3);
+    rethrow_first(on_threads(3, [&](std::size_t r) {
+      auto x = torch::randn({2, 2, 3, 3});
+      {
+        torch::AutoGradMode mode{r != without};
+        y[r] = layers[r]->forward(x);
+      }
+      z[r] = layers[r]->forward(x);
+    }));
+    CHECK_FALSE(y[without].requires_grad());
+    rethrow_first(
+        on_threads(3, [&](std::size_t r) { z[r].square().sum().backward(); }));
+    for (std::size_t r = 0; r < 3; ++r) {
+      if (r == without)
+        continue;
+      std::string text;
+      CHECK(code_of([&] { y[r].sum().backward(); }, &text)
+            == errc::invalid_argument);
+      CHECK(contains(text, "copy " + std::to_string(without) + " has none"));
     }
-    z[r] = layers[r]->forward(x);
-  }));
-  CHECK_FALSE(y[2].requires_grad());
-  rethrow_first(
-      on_threads(3, [&](std::size_t r) { z[r].square().sum().backward(); }));
-  for (std::size_t r = 0; r < 2; ++r) {
-    std::string text;
-    CHECK(code_of([&] { y[r].sum().backward(); }, &text)
-          == errc::invalid_argument);
-    CHECK(contains(text, "copy 2 has none"));
   }
+}
+
+TEST_CASE("a copy without a graph is named by its number among all, not in its "
+          "group") {
+  actors env;
+  std::vector<std::shared_ptr<SynchronizedBatchNorm2dImpl>> layers;
+  for (int r = 0; r < 4; ++r)
+    layers.push_back(std::make_shared<SynchronizedBatchNorm2dImpl>(2));
+  auto options = patient();
+  options.group_size = 2;
+  synchronize(env.system, layers, options);
+  std::vector<Tensor> y(4);
+  rethrow_first(on_threads(4, [&](std::size_t r) {
+    torch::AutoGradMode mode{r != 3};
+    y[r] = layers[r]->forward(torch::randn({2, 2, 3, 3}));
+  }));
+  std::string text;
+  CHECK(code_of([&] { y[2].sum().backward(); }, &text)
+        == errc::invalid_argument);
+  CHECK(contains(text, "copy 3 has none"));
 }
 
 TEST_CASE("a copy that waits in its backward pass while the copies are "

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <atomic>
+#include <thread>
 
 namespace syncnorm::nn::test {
 
@@ -84,6 +85,28 @@ struct BorrowerImpl : torch::nn::Cloneable<BorrowerImpl> {
 };
 
 TORCH_MODULE(Borrower);
+
+/// The same with libtorch's norm alone, or one that all copies have.
+struct NormBorrowerImpl : torch::nn::Cloneable<NormBorrowerImpl> {
+  explicit NormBorrowerImpl(torch::nn::BatchNorm2d x) : norm{std::move(x)} {
+    reset();
+  }
+
+  void reset() override {
+    if (!of_copies.is_empty())
+      norm = of_copies;
+    register_module("norm", norm);
+  }
+
+  Tensor forward(const Tensor& x) {
+    return norm->forward(x);
+  }
+
+  static inline torch::nn::BatchNorm2d of_copies{nullptr};
+  torch::nn::BatchNorm2d norm;
+};
+
+TORCH_MODULE(NormBorrower);
 
 /// As libtorch advises those who want a `Sequential` in another one.
 struct StackImpl : torch::nn::SequentialImpl {
@@ -189,6 +212,39 @@ TEST_CASE("a model whose clone shares a part that is trained is refused by the "
   }
 }
 
+TEST_CASE("a frozen part that the copies share with the model is refused in "
+          "training, and keeps its memory in evaluation") {
+  actors env;
+  NormBorrower model{torch::nn::BatchNorm2d{3}};
+  DataParallelWithCallback parallel{env.system, model, on_patient_cpus(2)};
+  auto x = torch::randn({4, 3, 5, 5});
+  auto refuses = [&](const char* text) {
+    CHECK_THROWS_WITH_AS(parallel->forward(x), doctest::Contains(text), error);
+  };
+  refuses("norm.weight: expected clone() to copy it");
+  for (auto& parameter : model->norm->parameters())
+    parameter.set_requires_grad(false);
+  refuses("norm.running_mean: expected clone() to copy it");
+  model->eval();
+  auto mean = model->norm->running_mean.detach();
+  for (int pass = 0; pass < 2; ++pass)
+    CHECK(distance(model->forward(x), parallel->forward(x)) <= 1e-6);
+  CHECK(model->norm->running_mean.is_set_to(mean));
+}
+
+TEST_CASE("a part that copies share with each other is refused when it is "
+          "trained") {
+  actors env;
+  NormBorrower model{torch::nn::BatchNorm2d{3}};
+  auto part = torch::nn::BatchNorm2d{3};
+  NormBorrowerImpl::of_copies = part;
+  DataParallelWithCallback parallel{env.system, model, on_patient_cpus(2)};
+  CHECK_THROWS_WITH_AS(parallel->forward(torch::randn({4, 3, 5, 5})),
+                       doctest::Contains("norm.weight: expected clone()"),
+                       error);
+  NormBorrowerImpl::of_copies = nullptr;
+}
+
 TEST_CASE("a model that clone() copies as what it is derived from is refused "
           "in words") {
   actors env;
@@ -204,6 +260,54 @@ TEST_CASE("a model that clone() copies as what it is derived from is refused "
   check(stack, "StackImpl, got torch::nn::SequentialImpl");
   check(torch::nn::Sequential{stack},
         "replica_set: model: 0: expected clone() to make a ");
+}
+
+TEST_CASE("copies of no model, or for no device, are refused in words") {
+  CHECK_THROWS_WITH_AS((replica_set{nullptr, cpu_times(1)}),
+                       "replica_set: model: expected a module, got null",
+                       error);
+  CHECK_THROWS_WITH_AS((replica_set{SynchronizedBatchNorm2d{3}.ptr(), {}}),
+                       "replica_set: devices: expected 1 or more, got none",
+                       error);
+}
+
+/// Its clone() forgets one of what it has registered, or all.
+struct ForgetfulImpl : torch::nn::Module {
+  explicit ForgetfulImpl(std::string what) : forgets{std::move(what)} {}
+
+  void add_all(const std::string& but) {
+    if (but != "parameters")
+      register_parameter("weight", torch::ones({1}));
+    if (but != "buffers")
+      register_buffer("mean", torch::ones({1}));
+    if (but != "children")
+      register_module("part", torch::nn::Linear{1, 1});
+  }
+
+  std::shared_ptr<torch::nn::Module>
+  clone(const torch::optional<torch::Device>&) const override {
+    if (forgets == "null")
+      return nullptr;
+    auto result = std::make_shared<ForgetfulImpl>(forgets);
+    result->add_all(forgets);
+    return result;
+  }
+
+  std::string forgets;
+};
+
+TEST_CASE("a model whose own clone() forgets a child, a parameter or a buffer "
+          "is refused by it, and one that makes none as well") {
+  auto refuses = [](const char* forgets, const std::string& text) {
+    auto model = std::make_shared<ForgetfulImpl>(forgets);
+    model->add_all("");
+    CHECK_THROWS_WITH_AS((replica_set{model, cpu_times(1)}),
+                         doctest::Contains(text.c_str()), error);
+  };
+  refuses("children", "the children [\"part\"], got []");
+  refuses("parameters", "the parameters [\"weight\"], got []");
+  refuses("buffers", "the buffers [\"mean\"], got []");
+  refuses("null", "ForgetfulImpl, got null");
 }
 
 TEST_CASE("a buffer of a part that the model has twice is one for each copy") {
@@ -254,6 +358,10 @@ TEST_CASE("copies compute with their share of libtorch's threads, also in "
     for (const auto& seen : ThreadCountImpl::seen)
       CHECK(seen == share);
     CHECK(at::get_num_threads() == all);
+    // A thread that begins later has the caller's number.
+    int later = 0;
+    std::thread{[&] { later = at::get_num_threads(); }}.join();
+    CHECK(later == all);
   }
 }
 

@@ -182,6 +182,9 @@ TEST_CASE("channels-last input equals one device and gives channels-last "
   SynchronizedBatchNorm2d layer{6};
   auto x = random_batch({2, 6, 5, 3}, {torch::kFloat, true});
   CHECK(layer->forward(x).is_contiguous(at::MemoryFormat::ChannelsLast));
+  SynchronizedBatchNorm3d deep{6};
+  auto z = random_batch({2, 6, 5, 3, 2}, {torch::kFloat, true});
+  CHECK(deep->forward(z).is_contiguous(at::MemoryFormat::ChannelsLast3d));
 }
 
 TEST_CASE("copies with unequal batches, unequal spatial sizes or an empty "
@@ -243,6 +246,25 @@ TEST_CASE("groups of two among four copies share statistics with each other "
     if (g == 0)
       CHECK(distance(plain->running_var, layer->running_var) <= 1e-10);
   }
+}
+
+TEST_CASE("the last group has what is left") {
+  actors env;
+  SynchronizedBatchNorm1d layer{3};
+  auto options = on_patient_cpus(3);
+  options.synchronize().group_size = 2;
+  DataParallelWithCallback parallel{env.system, layer, options};
+  std::vector<Tensor> x;
+  for (int r = 0; r < 3; ++r)
+    x.push_back(torch::randn({4, 3}));
+  auto y = parallel->parallel_apply(x);
+  auto plain = [](const Tensor& of) {
+    torch::nn::BatchNorm1d whole{3};
+    return whole->forward(of);
+  };
+  CHECK(distance(plain(torch::cat({x[0], x[1]})), torch::cat({y[0], y[1]}))
+        <= 1e-4);
+  CHECK(distance(plain(x[2]), y[2]) <= 1e-4);
 }
 
 TEST_CASE("devices and the layers' synchronization may be changed between "
@@ -462,6 +484,45 @@ TEST_CASE("input is split and joined along the dimension of the options, on no "
   plain->to(torch::kDouble);
   auto thin = random_batch({5, 3, 2}, {});
   CHECK(distance(plain->forward(thin), parallel->forward(thin)) <= 1e-10);
+}
+
+TEST_CASE("a batch without samples is one copy's, and its output has none") {
+  actors env;
+  DataParallelWithCallback parallel{env.system, SynchronizedBatchNorm2d{3},
+                                    on_cpus(2)};
+  auto y = parallel->forward(torch::zeros({0, 3, 2, 2}));
+  CHECK(y.sizes() == at::IntArrayRef({0, 3, 2, 2}));
+  CHECK(parallel->copies().size() == 1);
+}
+
+TEST_CASE(
+    "devices that are taken away between passes are those of the default, "
+    "however the next pass begins") {
+  actors env;
+  for (auto with_inputs : {true, false}) {
+    DataParallelWithCallback parallel{
+        env.system, torch::nn::Identity{}.ptr(),
+        [](torch::nn::Module&, const Tensor& x) { return x; }, on_cpus(2)};
+    parallel->options.devices({});
+    if (with_inputs)
+      CHECK(parallel->parallel_apply({torch::zeros({1})}).size() == 1);
+    else
+      CHECK_NOTHROW(parallel->parallel_apply(1, [](auto&, auto) {}));
+    CHECK(parallel->copies().size() == 1);
+  }
+}
+
+TEST_CASE("copies on a CPU with an index are the model's") {
+  actors env;
+  SynchronizedBatchNorm2d layer{3};
+  torch::nn::BatchNorm2d plain{3};
+  const torch::Device first{torch::kCPU, 0};
+  DataParallelWithCallback parallel{
+      env.system, layer,
+      DataParallelWithCallbackOptions{}.devices({first, first})};
+  auto x = torch::randn({4, 3, 2, 2});
+  CHECK(distance(plain->forward(x), parallel->forward(x)) <= 1e-4);
+  CHECK(distance(plain->running_var, layer->running_var) <= 1e-4);
 }
 
 TEST_CASE("evaluation on copies equals libtorch's, and its gradients") {

@@ -6,6 +6,8 @@
 #include "syncnorm/nn/data_parallel_with_callback.hpp"
 #include "syncnorm/nn/replica_set.hpp"
 
+#include <cmath>
+
 namespace syncnorm::nn::test {
 
 namespace {
@@ -74,6 +76,23 @@ TEST_CASE("a pass in evaluation changes no buffer that the graph of a pass "
   }
 }
 
+TEST_CASE(
+    "a pass in training changes no statistics that the graph of a pass in "
+    "evaluation before it has saved") {
+  SynchronizedBatchNorm1d layer{3};
+  layer->to(torch::kDouble);
+  layer->eval();
+  auto x = random(5);
+  auto dy = torch::randn_like(x);
+  gradient(layer, x, dy, [&] {
+    layer->train();
+    layer->forward(random(6));
+  });
+  // Mean 0 and variance 1, as a layer begins.
+  auto expected = (dy * x).sum(0) / std::sqrt(1 + 1e-5);
+  CHECK(distance(expected, layer->weight.grad()) <= 1e-12);
+}
+
 TEST_CASE("averages of weights that are swapped in for a pass in evaluation do "
           "not change the gradients of the pass before it") {
   actors env;
@@ -131,6 +150,22 @@ TEST_CASE("a weight that has got another dtype or size since the forward pass "
       [](auto& layer) {
         layer->weight.set_data(torch::ones({2}, torch::kDouble));
       });
+}
+
+TEST_CASE(
+    "an input that has got another dtype since the forward pass is refused "
+    "in the backward pass") {
+  for (auto [type, other] : {std::pair{torch::kFloat, torch::kDouble},
+                             std::pair{torch::kDouble, torch::kFloat}}) {
+    SynchronizedBatchNorm1d layer{3};
+    layer->to(type);
+    auto x = random(4).to(type).requires_grad_();
+    auto y = layer->forward(x);
+    x.set_data(x.detach().to(other));
+    std::string said;
+    CHECK(code_of([&] { y.sum().backward(); }, &said) == errc::dtype_mismatch);
+    CHECK(contains(said, "backward: input: expected "));
+  }
 }
 
 TEST_CASE("a weight that is no longer contiguous in the backward pass is read "
@@ -314,6 +349,34 @@ TEST_CASE("a loss that somebody holds when its graph is over keeps no input of "
     after[r] = storage.use_count();
   }));
   CHECK(after == before);
+}
+
+TEST_CASE("a data-parallel pass keeps no input, with or without a graph that "
+          "nobody holds") {
+  actors env;
+  DataParallelWithCallback model{env.system, SynchronizedBatchNorm1d{3},
+                                 on_patient_cpus(2)};
+  std::vector<Tensor> x;
+  for (int r = 0; r < 2; ++r)
+    x.push_back(torch::randn({4, 3}));
+  for (auto with_graph : {true, false}) {
+    torch::AutoGradMode mode{with_graph};
+    model->parallel_apply(x);
+    for (const auto& part : x)
+      CHECK(part.use_count() == 1);
+  }
+}
+
+TEST_CASE(
+    "a loss that somebody holds when its graph is over keeps no weight of "
+    "a synchronized layer") {
+  SynchronizedBatchNorm1d layer{3};
+  layer->weight.set_requires_grad(false);
+  auto before = layer->weight.use_count();
+  auto loss = layer->forward(torch::randn({4, 3}).requires_grad_()).sum();
+  CHECK(layer->weight.use_count() > before);
+  loss.backward();
+  CHECK(layer->weight.use_count() == before);
 }
 
 } // namespace

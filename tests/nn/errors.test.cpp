@@ -13,6 +13,7 @@
 #include <torch/csrc/autograd/forward_grad.h>
 
 #include <array>
+#include <limits>
 #include <stdexcept>
 #include <tuple>
 
@@ -169,6 +170,31 @@ TEST_CASE("a wrong rank, channel count or dtype is an error that names layer, "
         == errc::shape_mismatch);
 }
 
+TEST_CASE(
+    "an epsilon or a momentum that is out of range is refused by its name; "
+    "the bounds are in range") {
+  auto code = [](SynchronizedBatchNormOptions options, std::string& text) {
+    SynchronizedBatchNorm2d layer{options};
+    return code_of([&] { layer->forward(torch::randn({2, 2, 3, 3})); }, &text);
+  };
+  constexpr auto infinity = std::numeric_limits<double>::infinity();
+  constexpr auto nan = std::numeric_limits<double>::quiet_NaN();
+  std::string text;
+  for (auto eps : {-1e-5, infinity, nan}) {
+    CHECK(code(SynchronizedBatchNormOptions{2}.eps(eps), text)
+          == errc::invalid_argument);
+    CHECK(contains(text, "eps: expected 0 or more, finite, got "));
+  }
+  for (auto momentum : {-0.1, 1.1, nan}) {
+    CHECK(code(SynchronizedBatchNormOptions{2}.momentum(momentum), text)
+          == errc::invalid_argument);
+    CHECK(contains(text, "momentum: expected a number in [0, 1], got "));
+  }
+  for (auto bound : {0.0, 1.0})
+    CHECK(code(SynchronizedBatchNormOptions{2}.eps(bound).momentum(bound), text)
+          == errc::none);
+}
+
 TEST_CASE("one value per channel is refused in evaluation as well where there "
           "are no running statistics, and the text says so") {
   SynchronizedBatchNorm1d layer{
@@ -182,6 +208,37 @@ TEST_CASE("one value per channel is refused in evaluation as well where there "
   layer->eval();
   CHECK(run() == errc::invalid_argument);
   CHECK(contains(text, "without running statistics, got 1"));
+  CHECK_NOTHROW(layer->forward(torch::randn({2, 2})));
+}
+
+TEST_CASE(
+    "a layer's vector of another dtype or shape, or with gaps, is refused "
+    "by its name") {
+  auto check = [](auto member, const std::string& name) {
+    auto refuses = [&](const Tensor& x, errc code) {
+      SynchronizedBatchNorm1d layer{3};
+      member(*layer) = x;
+      std::string text;
+      CHECK(code_of(
+                [&] {
+                  layer->forward(torch::randn({4, 3}));
+                },
+                &text)
+            == code);
+      CHECK(contains(text, "SynchronizedBatchNorm1d: " + name + ": expected "));
+    };
+    refuses(torch::ones({3}, torch::kDouble), errc::dtype_mismatch);
+    refuses(torch::ones({3, 1}), errc::shape_mismatch);
+    refuses(torch::ones({4}), errc::shape_mismatch);
+    refuses(torch::ones({3, 2}).select(1, 0), errc::shape_mismatch);
+    refuses(torch::_neg_view(torch::ones({3})), errc::invalid_argument);
+  };
+  check([](auto& layer) -> Tensor& { return layer.weight; }, "weight");
+  check([](auto& layer) -> Tensor& { return layer.bias; }, "bias");
+  check([](auto& layer) -> Tensor& { return layer.running_mean; },
+        "running_mean");
+  check([](auto& layer) -> Tensor& { return layer.running_var; },
+        "running_var");
 }
 
 TEST_CASE("forward-mode derivatives are refused, by argument") {
@@ -201,8 +258,13 @@ TEST_CASE("forward-mode derivatives are refused, by argument") {
       at::_make_dual(weight.detach(), torch::ones_like(weight), level);
   CHECK(code_of([&] { layer->forward(x); }, &text) == errc::invalid_argument);
   CHECK(contains(text, "weight: expected no tangent"));
-  torch::autograd::ForwardADLevel::release_idx(level);
   layer->weight = weight;
+  auto bias = layer->bias;
+  layer->bias = at::_make_dual(bias.detach(), torch::ones_like(bias), level);
+  CHECK(code_of([&] { layer->forward(x); }, &text) == errc::invalid_argument);
+  CHECK(contains(text, "bias: expected no tangent"));
+  layer->bias = bias;
+  torch::autograd::ForwardADLevel::release_idx(level);
   CHECK(code_of([&] { layer->forward(x); }) == errc::none);
 }
 
@@ -253,6 +315,40 @@ TEST_CASE("callbacks that run twice, or outside of a scope, are errors") {
     copies[r]->as<Fragile>()->forward(batches(2)[r]);
   }));
   CHECK(copies[0]->as<Fragile>()->first->messages_sent() == 1);
+}
+
+TEST_CASE("a deadline of no time and a group of a negative size are refused by "
+          "their names") {
+  actors env;
+  std::vector<std::shared_ptr<torch::nn::Module>> copies{
+      SynchronizedBatchNorm2d{2}.ptr()};
+  auto refuses = [&](const SynchronizeOptions& options, const char* text) {
+    CHECK_THROWS_WITH_AS(synchronize(env.system, copies, options), text, error);
+  };
+  for (auto deadline : {0, -1}) {
+    SynchronizeOptions options;
+    options.deadline = std::chrono::nanoseconds{deadline};
+    auto text = "replication_scope: deadline: expected more than 0 ns, got "
+                + std::to_string(deadline) + " ns";
+    refuses(options, text.c_str());
+  }
+  SynchronizeOptions options;
+  options.group_size = -1;
+  refuses(options, "replication_scope: group_size: expected 0 or more, got -1");
+}
+
+TEST_CASE("replication scopes nest: the innermost counts") {
+  actors env;
+  using detail::replication_scope;
+  {
+    replication_scope outer{env.system};
+    {
+      replication_scope inner{env.system};
+      CHECK(replication_scope::current() == &inner);
+    }
+    CHECK(replication_scope::current() == &outer);
+  }
+  CHECK(replication_scope::current() == nullptr);
 }
 
 TEST_CASE("copies that differ in shape, none, and null are errors") {
@@ -477,6 +573,29 @@ TEST_CASE("with nothing to differentiate, copies take inputs that were made "
                        "outside of InferenceMode"));
 }
 
+TEST_CASE("a copy whose weight was made under InferenceMode takes part in no "
+          "backward pass of the others") {
+  actors env;
+  std::vector<SynchronizedBatchNorm2d> layers{SynchronizedBatchNorm2d{2},
+                                              SynchronizedBatchNorm2d{2}};
+  layers[1]->bias.set_requires_grad(false);
+  {
+    c10::InferenceMode inference;
+    layers[1]->weight = torch::ones({2});
+  }
+  detail::replication_scope scope{env.system, patient(),
+                                  detail::graph_kind::joint};
+  execute_replication_callbacks(layers);
+  std::vector<Tensor> y(2);
+  rethrow_first(on_threads(2, [&](std::size_t r) {
+    y[r] = layers[r]->forward(torch::randn({2, 2, 3, 3}));
+  }));
+  std::string text;
+  CHECK(code_of([&] { y[0].sum().backward(); }, &text)
+        == errc::invalid_argument);
+  CHECK(contains(text, "outside of InferenceMode"));
+}
+
 struct impatient_config : config {
   impatient_config() {
     syncnorm::add_config_options(custom_options_);
@@ -546,6 +665,11 @@ TEST_CASE("what a data-parallel object cannot run is an error") {
         == errc::invalid_argument);
   CHECK(code_of([&] { parallel->forward(torch::tensor(1.0)); })
         == errc::invalid_argument);
+  for (auto dim : {-5, 4}) {
+    parallel->options.dim(dim);
+    CHECK(code_of([&] { parallel->forward(batches(1)[0]); })
+          == errc::invalid_argument);
+  }
 }
 
 } // namespace

@@ -109,6 +109,12 @@ TEST_CASE("the clamp mode bounds the variance from below by epsilon") {
   auto expected = torch::stack(
       {xmu.select(1, 0) / std::sqrt(8.0 / 3), xmu.select(1, 1) / 0.5}, 1);
   CHECK(distance(expected, y) <= 1e-10);
+  // In evaluation that of the running statistics.
+  layer->eval();
+  layer->running_mean.zero_();
+  layer->running_var.copy_(torch::tensor({4.0, 0.04}, torch::kDouble));
+  auto deviations = torch::tensor({2.0, 0.5}, torch::kDouble);
+  CHECK(distance(x / deviations, layer->forward(x)) <= 1e-10);
 }
 
 TEST_CASE("input with gaps, of any strides, equals its contiguous copy") {
@@ -118,7 +124,8 @@ TEST_CASE("input with gaps, of any strides, equals its contiguous copy") {
                           big.narrow(1, 2, 3).slice(0, 0, 6, 2),
                           torch::randn({5, 7, 4, 3}).permute({2, 3, 0, 1}),
                           torch::randn({4, 3, 7, 5}).transpose(2, 3),
-                          torch::randn({4, 3, 1, 1}).expand({4, 3, 5, 5})};
+                          torch::randn({4, 3, 1, 1}).expand({4, 3, 5, 5}),
+                          torch::randn({1, 3, 5, 5}).expand({4, 3, 5, 5})};
   for (const auto& x : odd) {
     auto a = x.detach().clone(at::MemoryFormat::Contiguous).requires_grad_();
     auto b = x.detach().requires_grad_();
@@ -442,6 +449,29 @@ TEST_CASE("convert_model goes by the tensors that a layer has where its "
   CHECK(text.find("track_running_stats") != std::string::npos);
   CHECK(other[0]->as<torch::nn::BatchNorm2d>() != nullptr);
   CHECK_THROWS_AS(std::ignore = convert_model(switched, options), error);
+}
+
+TEST_CASE("convert_model refuses a layer that has only some of its tensors by "
+          "which, and no model") {
+  auto refuses = [](auto change, const char* text) {
+    auto layer = std::make_shared<torch::nn::BatchNorm1dImpl>(3);
+    change(*layer);
+    CHECK_THROWS_WITH_AS(
+        std::ignore = convert_model(std::shared_ptr<torch::nn::Module>{layer}),
+        text, error);
+  };
+  auto affine = "convert_model: model: expected a weight and a bias or "
+                "neither, got one of them";
+  refuses([](auto& layer) { layer.weight = Tensor{}; }, affine);
+  refuses([](auto& layer) { layer.bias = Tensor{}; }, affine);
+  auto running = "convert_model: model: expected running statistics with their "
+                 "counter or none of them, got some of them";
+  refuses([](auto& layer) { layer.running_mean = Tensor{}; }, running);
+  refuses([](auto& layer) { layer.running_var = Tensor{}; }, running);
+  refuses([](auto& layer) { layer.num_batches_tracked = Tensor{}; }, running);
+  CHECK_THROWS_WITH_AS(
+      std::ignore = convert_model(std::shared_ptr<torch::nn::Module>{}),
+      "convert_model: model: expected a module, got null", error);
 }
 
 TEST_CASE("a module that makes in reset() whichever layer it has runs on "

@@ -146,6 +146,23 @@ TEST_CASE("four CPU copies with graphs and threads of their own finish and "
       .check();
 }
 
+TEST_CASE("copies without running statistics go by their own batches in "
+          "evaluation, and send no message") {
+  actors env;
+  std::vector<SynchronizedBatchNorm2d> copies;
+  for (int r = 0; r < 2; ++r)
+    copies.emplace_back(
+        SynchronizedBatchNorm2dOptions(3).track_running_stats(false));
+  synchronize(env.system, modules_of(copies), patient());
+  rethrow_first(on_threads(2, [&](std::size_t r) {
+    copies[r]->eval();
+    auto x = torch::randn({4, 3, 2, 2});
+    torch::nn::BatchNorm2d plain{3};
+    CHECK(distance(plain->forward(x), copies[r]->forward(x)) <= 1e-4);
+    CHECK(copies[r]->messages_sent() == 0);
+  }));
+}
+
 TEST_CASE("groups of two among four copies with threads of their own share "
           "statistics with each other only") {
   actors env;
@@ -246,6 +263,21 @@ TEST_CASE("copies that follow again after passes equal one device forward and "
     check_step(copies);
     check_step(copies);
   }
+}
+
+TEST_CASE("a copy that leads goes on after a failure, when the others have "
+          "followed again") {
+  actors env;
+  auto copies = make_copies(2, 5);
+  auto masters = lead_copies(env.system, copies[0].ptr(), 2, patient());
+  auto follow = [&] { follow_copies(env.system, copies[1].ptr(), 1, masters); };
+  follow();
+  give_up(*copies[1], "out of data");
+  CHECK_THROWS_WITH_AS(
+      copies[0]->forward(torch::randn({2, 5, 3, 4}, torch::kDouble)),
+      doctest::Contains("out of data"), error);
+  follow();
+  check_step(copies);
 }
 
 TEST_CASE("a copy that follows again before any pass, or another one in its "
@@ -361,6 +393,22 @@ TEST_CASE("a copy with running statistics that follows one without is refused "
   has(call()[0], text);
 }
 
+TEST_CASE("a round of empty batches changes nothing of a copy with running "
+          "statistics that follows one without") {
+  actors env;
+  SynchronizedBatchNorm2d leader{
+      SynchronizedBatchNorm2dOptions(2).track_running_stats(false)};
+  SynchronizedBatchNorm2d follower{2};
+  follower->num_batches_tracked.fill_(5);
+  auto masters = lead_copies(env.system, leader.ptr(), 2, patient());
+  follow_copies(env.system, follower.ptr(), 1, masters);
+  rethrow_first(on_threads(2, [&](std::size_t r) {
+    (r == 0 ? leader : follower)->forward(torch::zeros({0, 2, 2, 2}));
+  }));
+  CHECK(follower->num_batches_tracked.item<std::int64_t>() == 5);
+  CHECK(torch::equal(follower->running_mean, torch::zeros({2})));
+}
+
 TEST_CASE("a copy whose layers nobody leads is refused by the layer") {
   actors env;
   auto modules = modules_of(make_copies(2, 5));
@@ -369,8 +417,22 @@ TEST_CASE("a copy whose layers nobody leads is refused by the layer") {
   CHECK_THROWS_WITH_AS(follow_copies(env.system, outer.ptr(), 1, masters),
                        doctest::Contains("layer \"0\": expected its master"),
                        error);
-  CHECK_THROWS_AS(follow_copies(env.system, modules[1], 0, masters), error);
-  CHECK_THROWS_AS((void) lead_copies(env.system, modules[0], 0), error);
+  CHECK_THROWS_WITH_AS(follow_copies(env.system, modules[1], 0, masters),
+                       doctest::Contains("copy_id: expected 1 or more, got 0"),
+                       error);
+  CHECK_THROWS_WITH_AS((void) lead_copies(env.system, modules[0], 0),
+                       doctest::Contains("copies: expected 1 or more, got 0"),
+                       error);
+  SynchronizeOptions groups;
+  groups.group_size = 2;
+  CHECK_THROWS_WITH_AS((void) lead_copies(env.system, modules[0], 2, groups),
+                       doctest::Contains("group_size: expected 0, got 2"),
+                       error);
+  // Who is alone has no master.
+  auto none = lead_copies(env.system, modules[0], 1);
+  CHECK_THROWS_WITH_AS(follow_copies(env.system, modules[1], 1, none),
+                       doctest::Contains("layer \"\": expected its master"),
+                       error);
 }
 
 /// What copies with threads of their own derive from a nonlinear loss.
@@ -456,6 +518,43 @@ TEST_CASE("second derivatives of copies with graphs and threads of their own "
   check_second_derivatives(eps_mode::clamp);
 }
 
+/// Has no gradient, but a node in the graph.
+struct without_gradient : torch::autograd::Function<without_gradient> {
+  static Tensor forward(torch::autograd::AutogradContext*, const Tensor& x) {
+    return x.clone();
+  }
+
+  static torch::autograd::tensor_list
+  backward(torch::autograd::AutogradContext*,
+           const torch::autograd::tensor_list&) {
+    return {Tensor{}};
+  }
+};
+
+TEST_CASE("a copy whose first derivatives have no gradient takes part in the "
+          "second ones of the others") {
+  actors env;
+  auto copies = make_copies(2, 3);
+  synchronize(env.system, modules_of(copies), patient());
+  std::vector<Tensor> x, second(2);
+  for (int r = 0; r < 2; ++r)
+    x.push_back(torch::randn({3, 3, 2, 2}, torch::kDouble).requires_grad_());
+  torch::nn::BatchNorm2d plain{3};
+  plain->to(torch::kDouble);
+  auto first = [](auto& layer, const Tensor& of) {
+    auto y = layer->forward(of);
+    return torch::autograd::grad({y.sin().sum()}, {of}, {}, true, true)[0];
+  };
+  auto whole = torch::cat(x).detach().requires_grad_();
+  first(plain, whole).narrow(0, 0, 3).square().sum().backward();
+  rethrow_first(on_threads(2, [&](std::size_t r) {
+    auto dx = first(copies[r], x[r]);
+    auto of_loss = r == 0 ? dx : without_gradient::apply(dx);
+    second[r] = torch::autograd::grad({of_loss.square().sum()}, {x[r]})[0];
+  }));
+  CHECK(distance(whole.grad(), torch::cat(second)) <= 1e-10);
+}
+
 TEST_CASE("a layer that each copy calls twice in one pass, in branches, equals "
           "one device that does") {
   actors env;
@@ -516,6 +615,28 @@ TEST_CASE("a copy that passes backward through a layer's calls in another "
                 text_of_failure(thrown));
   synchronize(env.system, modules_of(copies));
   results_of(copies);
+}
+
+TEST_CASE(
+    "a copy that derives another call of a layer twice than the others is "
+    "named") {
+  actors env;
+  auto copies = make_copies(2, 5);
+  synchronize(env.system, modules_of(copies), patient());
+  auto thrown = on_threads(2, [&](std::size_t r) {
+    std::vector<Tensor> x, first;
+    for (int i = 0; i < 2; ++i) {
+      x.push_back(torch::randn({2, 5, 3, 4}, torch::kDouble).requires_grad_());
+      auto y = copies[r]->forward(x[i]);
+      // A constant, through which no second derivative goes back.
+      first.push_back(torch::autograd::grad({y}, {x[i]}, {torch::randn_like(y)},
+                                            true, true)[0]);
+    }
+    std::ignore = torch::autograd::grad({first[r].square().sum()}, {x[r]});
+  });
+  for (const auto& x : thrown)
+    CHECK_MESSAGE(text_of(x).find("sent sums of call ") != std::string::npos,
+                  text_of(x));
 }
 
 TEST_CASE("copies that call two layers in different orders end by the deadline "

@@ -208,6 +208,24 @@ struct overwritingImpl : torch::nn::Cloneable<overwritingImpl> {
 };
 TORCH_MODULE(overwriting);
 
+TEST_CASE("scatter takes dimensions from either end, and refuses others, no "
+          "devices and no parts") {
+  auto x = torch::randn({5, 3});
+  auto expected = x.tensor_split(2);
+  for (auto dim : {0, -2}) {
+    auto parts = scatter(x, cpu_times(2), dim);
+    for (std::size_t r = 0; r < 2; ++r)
+      CHECK(torch::equal(expected[r], parts[r]));
+  }
+  for (auto dim : {-3, 2})
+    CHECK(code_of([&] { std::ignore = scatter(x, cpu_times(2), dim); })
+          == errc::invalid_argument);
+  CHECK(code_of([&] { std::ignore = scatter(x, {}); })
+        == errc::invalid_argument);
+  CHECK(code_of([&] { std::ignore = gather({}, torch::kCPU); })
+        == errc::invalid_argument);
+}
+
 TEST_CASE("a model that writes to its input can be trained on copies") {
   actors env;
   overwriting net;

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <functional>
 #include <set>
+#include <tuple>
 
 namespace syncnorm::nn::test {
 
@@ -150,6 +151,45 @@ TEST_CASE("a backward call through a layer is refused as long as copies are in "
   }
 }
 
+TEST_CASE("copies that go on when a call of a layer has failed for all of them "
+          "are refused, and the object works again") {
+  actors env;
+  SynchronizedBatchNorm1d layer{3};
+  auto parallel = on_copies(env, layer, 2, [](auto& norm, const Tensor& x) {
+    // One sample in all, or none.
+    std::ignore = code_of([&] { norm.forward(x.narrow(0, 0, x.size(0) % 2)); });
+    return norm.forward(x);
+  });
+  auto run = [&](std::int64_t first, std::int64_t second) {
+    return parallel->parallel_apply(
+        {torch::randn({first, 3}), torch::randn({second, 3})});
+  };
+  std::string text;
+  CHECK(code_of([&] { run(1, 2); }, &text) == errc::stale);
+  CHECK(contains(text, "a call of the layer has failed before"));
+  auto y = torch::cat(run(2, 4));
+  CHECK(y.mean(0).abs().max().item<double>() < 1e-5);
+}
+
+TEST_CASE("a copy may call backward in its forward pass through the graph of a "
+          "pass that is over") {
+  actors env;
+  SynchronizedBatchNorm1d layer{3};
+  torch::nn::BatchNorm1d plain{3};
+  Tensor former;
+  auto parallel = on_copies(env, layer, 2, [&](auto& norm, const Tensor& x) {
+    auto y = norm.forward(x);
+    if (former.defined() && x.size(0) == 1)
+      former.backward();
+    return y;
+  });
+  auto x = unequal_batches(2);
+  former = torch::cat(parallel->parallel_apply(x)).pow(3).sum();
+  parallel->parallel_apply(unequal_batches(2));
+  plain->forward(torch::cat(x)).pow(3).sum().backward();
+  CHECK(distance(plain->weight.grad(), layer->weight.grad()) <= 1e-4);
+}
+
 /// Calls `body` in the backward pass.
 struct in_backward : torch::autograd::Function<in_backward> {
   static Tensor forward(torch::autograd::AutogradContext* context, Tensor x,
@@ -193,6 +233,20 @@ TEST_CASE("a layer that is called again in the backward pass refuses it on "
     (y[0].sum() + y[1].sum()).backward();
     CHECK(refused == step * static_cast<int>(copies));
   }
+}
+
+TEST_CASE("a layer of one copy may be called again in the backward pass") {
+  actors env;
+  SynchronizedBatchNorm1d layer{3};
+  Tensor again;
+  std::function<void()> call;
+  auto parallel = on_copies(env, layer, 1, [&](auto& norm, const Tensor& x) {
+    call = [&norm, &again, x] { again = norm.forward(x); };
+    return in_backward::apply(norm.forward(x), &call);
+  });
+  auto y = parallel->forward(torch::randn({4, 3}));
+  y.sum().backward();
+  CHECK(distance(y, again) <= 1e-6);
 }
 
 } // namespace
