@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace syncnorm::nn::detail {
@@ -73,12 +74,9 @@ void forward_session::leave(std::size_t copy,
   self.now.store(next);
   for (auto& entry : self.seats) {
     auto mine = entry.calls->of_copy[copy].load();
-    auto awaited = false;
-    for (std::size_t other = 0; other < copies_.size(); ++other)
-      awaited = awaited
-                || (entry.calls->has(other)
-                    && entry.calls->of_copy[other].load() > mine);
-    if (awaited)
+    if (std::ranges::any_of(entry.calls->of_copy, [mine](const auto& calls) {
+          return calls.load() > mine;
+        }))
       entry.seat->give_up(why_absent(*entry.calls, copy));
   }
   if (left_.fetch_add(1) + 1 == copies_.size())

@@ -177,8 +177,8 @@ TEST_CASE_FIXTURE(system_fixture,
   CHECK(describe(wrong.error())
         == text + "\"bn2\" is a master of another type");
   using masters = std::vector<named_master>;
-  auto refused = [&](const masters& xs, const char* text) {
-    CHECK_THROWS_WITH_AS(std::ignore = spawn_master_directory(system, xs), text,
+  auto refused = [&](const masters& xs, const char* why) {
+    CHECK_THROWS_WITH_AS(std::ignore = spawn_master_directory(system, xs), why,
                          error);
   };
   refused(masters{{"bn1", master}, {"bn1", master}},
