@@ -213,7 +213,7 @@ private:
     try {
       set_statistics(*part, accept(seat.run(std::move(request)), update));
     } catch (...) {
-      joint.abandon();
+      joint.abandon(round);
       throw;
     }
     auto node = joint.join(copy, round);

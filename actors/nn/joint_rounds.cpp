@@ -14,7 +14,7 @@ joint_rounds::joint_rounds(std::size_t copies) : copies_{copies} {
 
 void joint_rounds::post(std::size_t copy, std::uint64_t round,
                         saved_part_ptr part) {
-  if (abandoned_.load())
+  if (round >= abandoned_.load())
     return;
   auto& table = rounds_[round % 2];
   table.nodes[copy] = make_node<copy_node>(*part);
@@ -36,7 +36,7 @@ void joint_rounds::join_all(round_table& table) {
 }
 
 node_ptr<copy_node> joint_rounds::join(std::size_t copy, std::uint64_t round) {
-  if (abandoned_.load())
+  if (round >= abandoned_.load())
     throw error{errc::stale, "a call of the layer has failed before, and the "
                              "copies have not been replicated again"};
   auto& table = rounds_[round % 2];

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 namespace syncnorm::nn::detail {
@@ -21,7 +22,8 @@ namespace syncnorm::nn::detail {
 /// it sends, and has each copy's own node lead there.
 ///
 /// What is on the table when a round fails lies there until the copies are
-/// released. Whoever goes on without that gets an error from `join`.
+/// released. Whoever goes on without that gets an error from `join`; who is
+/// late in a round before it does not.
 ///
 /// Two rounds are enough: a copy that posts into the next but one has seen the
 /// reply of the next, which all have sent into after they joined this one.
@@ -36,12 +38,14 @@ public:
   /// After the reply: the node of the copy's output in that round, which no
   /// other copy touches until a backward pass, or null if nothing requires a
   /// gradient.
-  /// @throws error `stale` after `abandon`.
+  /// @throws error `stale` if that round, or one before it, was abandoned.
   node_ptr<copy_node> join(std::size_t copy, std::uint64_t round);
 
-  /// A copy's call has failed after `post`.
-  void abandon() noexcept {
-    abandoned_.store(true);
+  /// A copy's call of that round has failed after `post`.
+  void abandon(std::uint64_t round) noexcept {
+    auto before = abandoned_.load();
+    while (round < before && !abandoned_.compare_exchange_weak(before, round))
+      continue;
   }
 
 private:
@@ -59,7 +63,9 @@ private:
 
   std::size_t copies_;
   std::array<round_table, 2> rounds_;
-  std::atomic<bool> abandoned_ = false;
+  /// The first round that a copy has abandoned.
+  std::atomic<std::uint64_t> abandoned_ =
+      std::numeric_limits<std::uint64_t>::max();
 };
 
 } // namespace syncnorm::nn::detail

@@ -380,7 +380,7 @@ TEST_CASE_FIXTURE(two_members, "by TLS, too, a member that is killed is lost, "
     auto other = start("serve", "0", "server");
     auto member = start("join", port_of(*other), "client");
     for (auto round = 1; round <= 3; ++round)
-      REQUIRE(member->wait_for("replica 1: sum 6"));
+      REQUIRE_MESSAGE(member->wait_for("replica 1: sum 6"), member->output());
     member->signal(SIGKILL);
     CHECK(other->finish() == 1);
     INFO(other->output());

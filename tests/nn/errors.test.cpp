@@ -124,6 +124,8 @@ TEST_CASE("copies that call a layer a different number of times get an error "
     copy->as<Fragile>()->twice_at = 3;
   std::string text;
   auto code = code_of([&] { parallel->parallel_apply(batches(4)); }, &text);
+  CAPTURE(text);
+  CAPTURE(static_cast<int>(code));
   CHECK((code == errc::wrong_round || code == errc::participant_failed));
   CHECK(contains(text, "second"));
   CHECK(contains(text, "after 1 call"));

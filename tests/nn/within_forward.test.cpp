@@ -3,6 +3,8 @@
 
 #include "tests/nn/support.hpp"
 
+#include "actors/nn/joint_rounds.hpp"
+
 #include "syncnorm/nn/data_parallel_with_callback.hpp"
 
 #include <atomic>
@@ -247,6 +249,26 @@ TEST_CASE("a layer of one copy may be called again in the backward pass") {
   auto y = parallel->forward(torch::randn({4, 3}));
   y.sum().backward();
   CHECK(distance(y, again) <= 1e-6);
+}
+
+detail::saved_part_ptr part_to_lay() {
+  auto result = std::make_shared<detail::saved_part>();
+  result->like_y = torch::zeros({1});
+  return result;
+}
+
+TEST_CASE("a copy that is late in a round gets its node although another one "
+          "has failed in the next, and nothing of that or a later one") {
+  detail::joint_rounds table{2};
+  table.post(0, 0, part_to_lay());
+  table.post(1, 0, part_to_lay());
+  std::ignore = table.join(1, 0);
+  table.post(1, 1, part_to_lay());
+  table.abandon(1);
+  table.abandon(2);
+  CHECK_NOTHROW(std::ignore = table.join(0, 0));
+  for (auto round : {1U, 2U})
+    CHECK(code_of([&] { std::ignore = table.join(0, round); }) == errc::stale);
 }
 
 } // namespace
