@@ -67,6 +67,21 @@ std::string type_problem(const caf::config_option& option,
          + shortened(to_string(value));
 }
 
+/// Of the variables of the environment that set options. CAF would not say
+/// which of them it cannot read.
+std::string environment_problem(const caf::config_option_set& known) {
+  for (const auto& option : known) {
+    const auto* name = variable_of(option);
+    if (name == nullptr)
+      continue;
+    auto problem = type_problem(
+        option, name, caf::config_value{std::string{std::getenv(name)}});
+    if (!problem.empty())
+      return problem;
+  }
+  return "";
+}
+
 /// Of what stands in a group, or, as CAF calls what stands outside of any, in
 /// `global`. Groups may be somebody else's, and so may what is in them.
 std::string group_problem(const caf::config_option_set& known,
@@ -235,6 +250,8 @@ std::string read_command_line(caf::actor_system_config& config,
     return fmt::format("{}: expected {}, found the end", file.name, end);
   if (auto problem = lost_part(file.text); !problem.empty())
     return fmt::format("{}: {}", file.name, problem);
+  if (auto problem = environment_problem(known); !problem.empty())
+    return problem;
   std::istringstream to_read{file.text};
   if (auto problem = config.parse(argc, argv, to_read))
     return option_problem(problem, known) + hint;

@@ -177,6 +177,25 @@ TEST_CASE("options that make no sense are refused, and nothing is written") {
   CHECK(content(scores.name) == "of the run before");
 }
 
+TEST_CASE("a variable of the environment that its option does not take is "
+          "named, where CAF reads any") {
+  csv_file input{"1,2\n3,4\n"};
+  for (const auto& [variable, expected] :
+       {std::pair{"SYNCNORM_DEADLINE=soon", "a duration, such as 30s"},
+        std::pair{"SYNCNORM_FAN_IN=many", "a whole number"},
+        std::pair{"CAF_SCHEDULER_MAX_THREADS=2", ""}}) {
+    const std::string text{variable};
+    auto at = text.find('=');
+    auto got = run(input.arguments, text);
+    INFO(got.output);
+    auto refused = syncnorm::compat::caf_line != 0 && *expected != '\0';
+    CHECK(got.code == (refused ? 1 : 0));
+    CHECK(got.says(text.substr(0, at) + ": expected " + expected + ", found "
+                   + text.substr(at + 1))
+          == refused);
+  }
+}
+
 TEST_CASE("no file that is written may be another one of the same run, by "
           "whatever name, and all of them stay as they were") {
   csv_file input{"1,2\n3,4\n"};

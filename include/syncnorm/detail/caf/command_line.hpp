@@ -40,12 +40,26 @@ inline std::string first_leftover(const caf::actor_system_config& config) {
 ///          also a group `global { }`, and a name that stands there twice. CAF
 ///          leaves out what a file has wrong without a word, on 1.x of the
 ///          values only those that it cannot convert. Of CAF's numbers, one
-///          below 1 with which no actor runs, or none hears of other nodes.
+///          below 1 with which no actor runs, or none hears of other nodes. On
+///          1.x, of a variable of the environment, a value that its option does
+///          not take, as `SYNCNORM_DEADLINE: expected a duration, ...`.
 /// @param file gets the name of the configuration file, unless it is null;
 ///             empty if there is none.
 std::string read_command_line(caf::actor_system_config& config,
                               const caf::config_option_set& known, int argc,
                               char** argv, std::string* file = nullptr);
+
+/// The variable of the environment that sets an option; null if none is set, as
+/// on 0.17, which reads none.
+inline const char* variable_of(const caf::config_option& option) {
+#if SYNCNORM_CAF_LEGACY
+  static_cast<void>(option);
+  return nullptr;
+#else
+  const auto* name = option.env_var_name_cstr();
+  return std::getenv(name) == nullptr ? nullptr : name;
+#endif
+}
 
 /// The configuration file that the command line names, on 1.x also the
 /// environment; or empty.
@@ -60,9 +74,9 @@ named_config_file(const caf::config_option_set& known,
 #else
   auto name =
       option->find_by_long_name(arguments.begin(), arguments.end()).value;
-  const auto* variable = std::getenv(option->env_var_name_cstr());
+  const auto* variable = variable_of(*option);
   if (name.empty() && variable != nullptr)
-    name = variable;
+    name = std::getenv(variable);
 #endif
   return {name.data(), name.size()};
 }
