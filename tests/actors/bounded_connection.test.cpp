@@ -368,7 +368,7 @@ TEST_CASE("a heartbeat of this node in the middle of a handshake ends no "
     auto port = master.publish();
     for (int i = 0; i < 300; ++i) {
       auto found = remote_master<block, block>(node.system, "127.0.0.1", port);
-      REQUIRE_MESSAGE(found, describe(found.error()));
+      REQUIRE_MESSAGE(found, why_not(found));
     }
   }
   CHECK(open_descriptors() == before);

@@ -2,6 +2,7 @@
 
 #include "syncnorm/detail/caf_compat.hpp"
 #include "tests/actors/deaf_listener.hpp"
+#include "tests/actors/outcome.hpp"
 
 #include <arpa/inet.h>
 #include <doctest/doctest.h>
@@ -102,6 +103,6 @@ TEST_CASE("of a host's addresses, one that is silent leaves time for the "
   auto there = open.address();
   two_addresses host{silent, there};
   auto socket = detail::connect_to_any(1s, host.list());
-  REQUIRE_MESSAGE(socket, to_string(socket.error()));
+  REQUIRE_MESSAGE(socket, why_not(socket));
   ::close(*socket);
 }

@@ -170,7 +170,7 @@ TEST_CASE_FIXTURE(two_nodes, "who has all the patience there is gets an answer "
   REQUIRE(port);
   auto remote = remote_master<block, block>(other, "127.0.0.1", *port, "bn1",
                                             {.patience = ever});
-  CHECK_MESSAGE(remote, describe(remote.error()));
+  CHECK_MESSAGE(remote, why_not(remote));
   if (remote) {
     caf::scoped_actor self{other};
     register_slave(self, *remote, 1, ever)

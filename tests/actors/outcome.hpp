@@ -53,4 +53,11 @@ outcome<T> outcome_of(caf::expected<T> result) {
   return x;
 }
 
+/// Why there is no value; nothing if there is one, which `describe` must not be
+/// asked for: doctest prints messages of checks that hold, too, if told to.
+template <class T>
+std::string why_not(const caf::expected<T>& result) {
+  return result ? std::string{} : describe(result.error());
+}
+
 } // namespace syncnorm::test

@@ -43,7 +43,7 @@ TEST_CASE_FIXTURE(master_by_tls, "a node that refuses this one by TLS disturbs "
                      .ca = files.file("abroad/ca.pem")}};
   auto friendly =
       remote_master<block, block>(trusting.system, "127.0.0.1", publish());
-  REQUIRE_MESSAGE(friendly, describe(friendly.error()));
+  REQUIRE_MESSAGE(friendly, why_not(friendly));
   auto theirs = spawn_sync_master<block, block>(
       stranger.system, {.layer = "sum"}, [](std::span<identified<block>>) {
         return std::vector<identified<block>>{};
@@ -183,7 +183,7 @@ TEST_CASE_FIXTURE(master_by_tls, "what a reduction leaves among OpenSSL's "
         .receive([](std::uint64_t) {},
                  [](const caf::error& x) { FAIL(describe(x)); });
     auto outcome = pipe->run_slave(block{2});
-    REQUIRE_MESSAGE(outcome, describe(outcome.error()));
+    REQUIRE_MESSAGE(outcome, why_not(outcome));
     std::move(reply).receive([](const block& x) { CHECK(x[0] == 2); },
                              [](const caf::error& x) { FAIL(describe(x)); });
   }
@@ -210,7 +210,7 @@ TEST_CASE_FIXTURE(master_by_tls,
 TEST_CASE_FIXTURE(master_by_tls, "a node with certificates serves at any "
                                  "address") {
   auto port = publish_master(system, master, {.address = "0.0.0.0"});
-  CHECK_MESSAGE(port, describe(port.error()));
+  CHECK_MESSAGE(port, why_not(port));
 }
 
 TEST_CASE_FIXTURE(with_certificates, "OpenSSL's errors of a connection that "

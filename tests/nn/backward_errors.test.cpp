@@ -145,12 +145,7 @@ TEST_CASE("a backward pass in which a copy cannot take part, for it has no "
 TEST_CASE("a copy without a graph is named by its number among all, not in its "
           "group") {
   actors env;
-  std::vector<std::shared_ptr<SynchronizedBatchNorm2dImpl>> layers;
-  for (int r = 0; r < 4; ++r)
-    layers.push_back(std::make_shared<SynchronizedBatchNorm2dImpl>(2));
-  auto options = patient();
-  options.group_size = 2;
-  synchronize(env.system, layers, options);
+  auto layers = patient_layers(env.system, 4, 2);
   std::vector<Tensor> y(4);
   rethrow_first(on_threads(4, [&](std::size_t r) {
     torch::AutoGradMode mode{r != 3};

@@ -49,6 +49,12 @@ public:
     (void) ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
   }
 
+  /// Waits until the other side says something, or ends the connection.
+  void await_bytes() const {
+    char first = 0;
+    (void) ::recv(socket_, &first, 1, 0);
+  }
+
   /// Waits until somebody connects to the listener.
   void accept() {
     other_ = ::accept(socket_, nullptr, nullptr);
