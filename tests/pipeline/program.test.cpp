@@ -558,13 +558,14 @@ TEST_CASE("a name that stands twice in a configuration file is refused where "
     CAPTURE(text);
     CHECK(run_with(text).says("1 read, 1 scored"));
   }
-  for (auto [text, again] :
+  for (const auto& [written, again] :
        {std::pair{"syncnorm { fan-in = 3 }\nsyncnorm { foo = 0s }\n",
                   "line 2: syncnorm"},
         {"header = true\n\nheader = true\n", "line 3: header"},
         {"other { x { y = 1\n} }\nother = { }\n", "line 3: other"},
         {"other {\nx = 1,\n y = 2,\n x = 3 }\n", "line 4: other.x"},
         {"[other]\nx = 1\nx = 2\n", "line 3: other.x"}}) {
+    const std::string text = written;
     CAPTURE(text);
     auto got = run_with(text);
     if (syncnorm::detail::caf_line == 0)
