@@ -24,8 +24,8 @@ std::int32_t cuda_devices() {
 bool read_index(std::string_view text, std::int32_t& index) {
   const auto* end = text.data() + text.size();
   auto [stop, failure] = std::from_chars(text.data(), end, index);
-  return failure == std::errc{} && stop == end && index >= 0
-         && index <= max_index && text.front() != '-';
+  return failure == std::errc{} && stop == end && text.front() != '-'
+         && index <= max_index;
 }
 
 } // namespace

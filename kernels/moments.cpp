@@ -16,7 +16,7 @@ namespace {
 bool overlap(const const_moments_view& a, const const_moments_view& b) {
   for (const auto* p : {a.mean, a.m2})
     for (const auto* q : {b.mean, b.m2})
-      if (p != nullptr && q != nullptr && overlap(p, q, a.channels, a.type))
+      if (overlap(p, q, a.channels, a.type))
         return true;
   return false;
 }

@@ -30,7 +30,7 @@ void add_arrays(const execution& run, std::span<const void* const> parts,
     auto name = fmt::format("parts[{}]", i);
     check.optional_array(name, parts[i], type);
     auto first = i == 0 && parts[i] == out;
-    if (parts[i] != nullptr && !first && overlap(parts[i], out, elements, type))
+    if (!first && overlap(parts[i], out, elements, type))
       check.fail(errc::invalid_argument, name, "memory apart from out's",
                  "memory that overlaps it");
   }

@@ -54,7 +54,7 @@ void check_data(std::string_view operation, std::string_view argument,
                                     std::string_view argument,
                                     const device& where);
 
-/// Whether two arrays of `elements` have a byte in common.
+/// Whether two arrays of `elements` have a byte in common. Null has none.
 [[nodiscard]] bool overlap(const void* a, const void* b, std::int64_t elements,
                            dtype type);
 

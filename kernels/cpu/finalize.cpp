@@ -89,7 +89,7 @@ template <class Real>
 void finalize_all(const const_moments_view& total,
                   const finalize_options& options, void* mean, void* inv_std,
                   const running_view& running) {
-  const auto tracked = running.mean != nullptr && running.var != nullptr;
+  const auto tracked = running.mean != nullptr;
   finalize_tile x;
   for (std::int64_t first = 0; first < total.channels;
        first += finalize_tile::width) {

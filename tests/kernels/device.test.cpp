@@ -20,8 +20,8 @@ TEST_CASE("a device survives the way through its text") {
 
 TEST_CASE("text that names no device is refused, and quoted") {
   for (const auto* text :
-       {"", "gpu", "cpu:", "cpu:-1", "cpu:+1", "cpu:1x", "cpu: 1", "cuda:32768",
-        "cuda:99999999999", "CPU", "cpu:1:2", ":1"}) {
+       {"", "gpu", "cpu:", "cpu:-1", "cpu:-0", "cpu:+1", "cpu:1x", "cpu: 1",
+        "cuda:32768", "cuda:99999999999", "CPU", "cpu:1:2", ":1"}) {
     INFO(text);
     try {
       (void) parse_device(text);

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <new>
 #include <optional>
 #include <string>
@@ -223,6 +224,9 @@ TEST_CASE("what needs a stream or an array refuses none") {
       "device_array::part: size: expected 2 elements or fewer in all, got ";
   CHECK(refusal([&] { std::ignore = x.part(1, 2); }) == part + "2 from 1 on");
   CHECK(refusal([&] { std::ignore = x.part(3, 0); }) == part + "0 from 3 on");
+  constexpr auto most = std::numeric_limits<std::size_t>::max();
+  CHECK(refusal([&] { std::ignore = x.part(1, most); })
+        == part + std::to_string(most) + " from 1 on");
   CHECK(refusal([] { device_array{}.publish(); })
         == "device_array::publish" + array);
   CHECK(refusal([] { device_array{}.copy_to({}); })
@@ -237,4 +241,82 @@ TEST_CASE("no stream, array or event is one that does nothing") {
   CHECK(device_array{}.data() == nullptr);
   CHECK(device_array{}.part(0, 0).data() == nullptr);
   CHECK(device_array{}.read_on({}).data() == nullptr);
+}
+
+TEST_CASE("an array that is moved elsewhere, or empty, has no elements") {
+  emulated_devices gpus{1};
+  auto a = device_stream::make(gpus, gpu0);
+  device_array x{a, dtype::float64, 2};
+  auto y = std::move(x);
+  // NOLINTNEXTLINE(bugprone-use-after-move)
+  CHECK(x.size() == 0);
+  CHECK(x.bytes() == 0);
+  CHECK(y.size() == 2);
+  a.wait_for({});
+}
+
+TEST_CASE("streams are the same where device, runtime and handle are") {
+  emulated_devices gpus{2};
+  emulated_devices others{1};
+  auto a = device_stream::borrow(gpus, gpu0, nullptr);
+  CHECK(a == device_stream::borrow(gpus, gpu0, nullptr));
+  CHECK_FALSE(a == device_stream::borrow(gpus, gpu1, nullptr));
+  CHECK_FALSE(a == device_stream::borrow(others, gpu0, nullptr));
+  CHECK_FALSE(a == device_stream::make(gpus, gpu0));
+  CHECK_FALSE(a == device_stream{});
+  CHECK(device_stream{} == device_stream{});
+  CHECK_THROWS_AS(std::ignore = device_stream::borrow(others, gpu1, nullptr),
+                  error);
+}
+
+TEST_CASE("a stream that was made, and an event, end with their last owner, "
+          "and one that is borrowed does not") {
+  emulated_devices gpus{1};
+  {
+    auto a = device_stream::make(gpus, gpu0);
+    CHECK(gpus.handles() == 1);
+    {
+      auto copy = a;
+      auto event = copy.record();
+      CHECK(gpus.handles() == 2);
+    }
+    CHECK(gpus.handles() == 1);
+    auto borrowed = device_stream::borrow(gpus, gpu0, nullptr);
+  }
+  CHECK(gpus.handles() == 0);
+}
+
+TEST_CASE("an array is copied to another device only, and read there behind "
+          "the copy") {
+  emulated_devices gpus{2};
+  // The last one works first.
+  auto there = device_stream::make(gpus, gpu1);
+  auto reader = device_stream::make(gpus, gpu1);
+  auto a = device_stream::make(gpus, gpu0);
+  auto b = device_stream::make(gpus, gpu0);
+  pinned_memory host{a, 16};
+  auto x = upload(a, {1, 2}, host);
+  CHECK(x.on_device_of(b).data() == x.data());
+  a.record().synchronize();
+  gpus.hold();
+  auto copied = x.on_device_of(there);
+  auto y = doubled(reader, copied);
+  gpus.go();
+  CHECK(download(y) == std::vector<double>{2, 4});
+  CHECK(gpus.faults() == faults{});
+}
+
+TEST_CASE("memory of the host that is too small for an array is refused") {
+  emulated_devices gpus{1};
+  auto a = device_stream::make(gpus, gpu0);
+  device_array x{a, dtype::float64, 2};
+  pinned_memory host{a, 15};
+  try {
+    x.copy_to(host);
+    FAIL_CHECK("no error");
+  } catch (const error& e) {
+    CHECK(e.code() == errc::workspace_too_small);
+    CHECK(std::string{e.what()}
+          == "device_array::copy_to: host: expected 16 bytes or more, got 15");
+  }
 }

@@ -81,6 +81,7 @@ TEST_CASE("strides tell the format, and gaps between samples") {
       {{2, 3, 1, 4}, {12, 1, 99, 3}, memory_format::channels_last, 12},
       // Nothing is there, so strides tell nothing.
       {{0, 3, 4}, {1, 1, 1}, memory_format::channels_first, 12},
+      {{2, 3, 0}, {7, 7, 7}, memory_format::channels_first, 0},
   };
   for (const auto& one : cases) {
     foreign tensor{one.shape, one.strides};
@@ -116,7 +117,7 @@ TEST_CASE("types are taken over where there is one of ours") {
   for (DLDataType bad :
        {DLDataType{kDLInt, 32, 1}, DLDataType{kDLFloat, 8, 1},
         DLDataType{kDLFloat, 32, 4}, DLDataType{kDLBfloat, 32, 1},
-        DLDataType{kDLComplex, 64, 1}}) {
+        DLDataType{kDLBfloat, 16, 2}, DLDataType{kDLComplex, 64, 1}}) {
     foreign tensor{{2, 3}, {}};
     tensor.tensor.dl_tensor.dtype = bad;
     CHECK(code_of(tensor, "dtype") == errc::dtype_mismatch);
@@ -150,6 +151,13 @@ TEST_CASE("memory and sizes are checked") {
   foreign null{{2, 3}, {}};
   null.tensor.dl_tensor.data = nullptr;
   CHECK(code_of(null, "data") == errc::invalid_argument);
+  null.tensor.dl_tensor.byte_offset = 8;
+  CHECK(code_of(null, "data") == errc::invalid_argument);
+  foreign shapeless{{2, 3}, {}};
+  shapeless.tensor.dl_tensor.shape = nullptr;
+  CHECK(code_of(shapeless, "dimensions") == errc::shape_mismatch);
+  CHECK(code_of({{2, 3, 4}, {std::int64_t{1} << 62, 4, 1}}, "strides")
+        == errc::invalid_argument);
   foreign odd{{2, 3}, {}};
   odd.tensor.dl_tensor.byte_offset = 2;
   CHECK(code_of(odd, "data") == errc::invalid_argument);
@@ -239,15 +247,30 @@ TEST_CASE("a view that is handed out has the sizes that were asked for") {
   };
   check({}, {2, 3, 20}, {60, 20, 1});
   check({2, 3, 4, 5}, {2, 3, 4, 5}, {60, 20, 5, 1});
+  view = {memory, {dtype::float32, {2, 3, 1}, {}, 3, {}}};
+  check({}, {2, 3}, {3, 1});
+  view = {memory, {dtype::float32, {2, 3, 0}, {}, 0, {}}};
+  check({}, {2, 3, 0}, {0, 0, 0});
+}
+
+TEST_CASE("a view of any CPU device is handed out as one of CPU 0") {
+  float memory[6] = {};
+  tensor_view view{memory,
+                   {dtype::float32, {2, 3, 1}, {}, 3, {device_type::cpu, 3}}};
+  auto* tensor = to_dlpack(view, nullptr);
+  CHECK(tensor->dl_tensor.device.device_type == kDLCPU);
+  CHECK(tensor->dl_tensor.device.device_id == 0);
+  tensor->deleter(tensor);
 }
 
 TEST_CASE("sizes that are not those of the view are refused by one error") {
   float memory[256] = {};
   constexpr auto huge = std::int64_t{1} << 62;
   tensor_view view{memory, {dtype::float32, {2, 3, 20}, {}, 60, {}}};
-  for (const auto& bad : {sizes{2, 3, 4, 4}, sizes{3, 2, 20}, sizes{120},
-                          sizes{2, 3}, sizes{2, 3, -20}, sizes{2, 3, -4, -5},
-                          sizes{2, 3, 20, 0}, sizes{2, 3, huge, 20}})
+  for (const auto& bad :
+       {sizes{2, 3, 4, 4}, sizes{3, 2, 20}, sizes{3, 3, 20}, sizes{2, 6, 20},
+        sizes{120}, sizes{2, 3}, sizes{2, 3, -20}, sizes{2, 3, -4, -5},
+        sizes{2, 3, 20, 0}, sizes{2, 3, huge, 20}})
     try {
       (void) to_dlpack(view, nullptr, bad);
       FAIL_CHECK("no error");

@@ -100,6 +100,12 @@ public:
     return peak_alive_;
   }
 
+  /// Streams and events that were made and have not ended.
+  [[nodiscard]] int handles() {
+    std::unique_lock lock{mutex_};
+    return handles_;
+  }
+
   /// Calls of the kernel of that name so far.
   [[nodiscard]] int calls(const std::string& kernel) {
     std::unique_lock lock{mutex_};
@@ -132,21 +138,26 @@ public:
 
   void* make_stream(const device&) override {
     std::unique_lock lock{mutex_};
+    ++handles_;
     return reinterpret_cast<void*>(std::uintptr_t(++last_stream_));
   }
 
-  void end_stream(const device&, void*) noexcept override {}
+  void end_stream(const device&, void*) noexcept override {
+    std::unique_lock lock{mutex_};
+    --handles_;
+  }
 
   void* make_event(const device&) override {
-    {
-      std::unique_lock lock{mutex_};
-      if (events_refused_)
-        throw std::bad_alloc{};
-    }
+    std::unique_lock lock{mutex_};
+    if (events_refused_)
+      throw std::bad_alloc{};
+    ++handles_;
     return new std::shared_ptr<event>{std::make_shared<event>()};
   }
 
   void end_event(const device&, void* x) noexcept override {
+    std::unique_lock lock{mutex_};
+    --handles_;
     delete static_cast<std::shared_ptr<event>*>(x);
   }
 
@@ -524,6 +535,7 @@ private:
   std::vector<const void*> workspaces_;
   std::map<std::string, int> calls_;
   std::set<std::string> refused_;
+  int handles_ = 0;
   int waits_ = 0;
   int alive_ = 0;
   int peak_alive_ = 0;

@@ -96,11 +96,25 @@ TEST_CASE("a reduction's sums are apart from what it reads") {
   refuses(backward_op, errc::invalid_argument, "out.weight_grad", [](auto& a) {
     a.sums.weight_grad = const_cast<void*>(a.parameters.weight);
   });
+  // Memory that the reduction does not have, but dx.
+  auto output = [](auto& a) { return a.y.data(); };
+  refuses(backward_op, errc::invalid_argument, "out.bias_grad",
+          [&](auto& a) { a.sums.bias_grad = output(a); });
+  refuses(backward_op, errc::invalid_argument, "out.sum_dy",
+          [](auto& a) { a.sums.sum_dy = a.residual_grad; });
+  refuses(backward_op, errc::invalid_argument, "scratch", [](auto& a) {
+    a.y = {moved(a.scratch.data, 64), a.layout};
+  });
   // Which the reduction alone does not read.
   arguments a;
   a.parameters.weight = a.residual_grad;
   a.sums.weight_grad = a.residual_grad;
   CHECK_NOTHROW(reduce_op.call(a));
+  for (void* unread : {static_cast<void*>(nullptr), a.sums.sum_dy}) {
+    a.sums.weight_grad = nullptr;
+    a.parameters.inv_std = unread;
+    CHECK_NOTHROW(reduce_op.call(a));
+  }
 }
 
 TEST_CASE("a mask lies where nothing else does") {
@@ -143,6 +157,81 @@ TEST_CASE("a workspace has no argument in it") {
       a.second = in_scratch(a);
       a.sums.sum_dy_xmu = a.second;
     });
+  }
+}
+
+TEST_CASE("every sample of a tensor is apart from what is written beside it") {
+  // The second sample.
+  refuses(normalize_op, errc::invalid_argument, "y",
+          [](auto& a) { a.parameters.mean = moved(a.y.data(), 4 * 30); });
+  // A single one, whose sample stride may be any number.
+  auto single = [](tensor_layout& l) {
+    l.shape.samples = 1;
+    l.sample_stride = 1000;
+  };
+  refuses(normalize_op, errc::invalid_argument, "y", [&](auto& a) {
+    a.y = changed(a.y, single);
+    a.x = {moved(a.y.data(), 4), a.y.layout()};
+  });
+  arguments a;
+  a.y = changed(a.y, single);
+  a.x = changed(const_tensor_view{a.y},
+                [](tensor_layout& l) { l.sample_stride = 30; });
+  a.parameters.mean = moved(a.y.data(), 4 * 30);
+  CHECK_NOTHROW(normalize_op.call(a));
+}
+
+TEST_CASE("memory that touches is apart") {
+  for (auto to : {0, 1}) {
+    arguments a;
+    tensor both{{dtype::float32, {4, 5, 6}, {}, 30, {}}};
+    auto at = [&](int half) {
+      return tensor_view{moved(both.view().data(), half * 4 * 60), a.layout};
+    };
+    a.y = at(to);
+    a.x = at(1 - to);
+    CHECK_NOTHROW(normalize_op.call(a));
+  }
+}
+
+TEST_CASE("a tensor without gaps may lie in another's") {
+  for (auto in_output : {false, true}) {
+    arguments a;
+    tensor_layout apart{dtype::float32, {2, 5, 6}, {}, 100, {}};
+    tensor memory{apart};
+    auto inner = tensor_view{moved(memory.view().data(), 4 * 35), a.layout};
+    a.x = in_output ? inner : memory.view();
+    a.y = in_output ? memory.view() : inner;
+    CHECK_NOTHROW(normalize_op.call(a));
+  }
+}
+
+TEST_CASE("an empty batch lies over nothing") {
+  auto none = [](tensor_layout& l) { l.shape.samples = 0; };
+  arguments a;
+  a.x = changed(const_tensor_view{moved(a.first, 4), a.layout}, none);
+  a.dy = a.x;
+  a.scratch = {a.first, 4096};
+  CHECK_NOTHROW(reduce_op.call(a));
+  arguments b;
+  b.y = changed(tensor_view{moved(b.in, 4), b.layout}, none);
+  b.x = b.y;
+  b.dy = b.y;
+  b.residual_grad = nullptr;
+  CHECK_NOTHROW(normalize_op.call(b));
+}
+
+TEST_CASE("the gradient of an empty batch is empty") {
+  auto none = [](tensor_layout& l) { l.shape.samples = 0; };
+  for (const auto& op : {input_op, input_eval_op, backward_op}) {
+    arguments a;
+    a.x = changed(a.x, none);
+    a.dy = changed(a.dy, none);
+    a.y = changed(a.y, none);
+    a.scratch = {};
+    CHECK_NOTHROW(op.call(a));
+    CHECK(a.y_memory.untouched());
+    CHECK(a.residual_memory.untouched());
   }
 }
 

@@ -213,3 +213,15 @@ TEST_CASE("bfloat16 rounds to nearest, ties to even, overflows to infinity") {
   CHECK(to_float(to_bfloat16(1.f + 0x1p-8f + 0x1p-20f)) == 1.f + 0x1p-7f);
   CHECK(to_float(to_bfloat16(3.4e38f)) == float(infinity));
 }
+
+TEST_CASE("a NaN stays one in 16 bits, whatever its digits") {
+  for (std::uint32_t bits :
+       {0x7f800001u, 0x7f801fffu, 0x7f80ffffu, 0x7fc00000u, 0x7fffffffu}) {
+    INFO(bits);
+    for (auto sign : {0u, 0x80000000u}) {
+      auto value = std::bit_cast<float>(bits | sign);
+      CHECK(std::isnan(to_float(to_float16(value))));
+      CHECK(std::isnan(to_float(to_bfloat16(value))));
+    }
+  }
+}

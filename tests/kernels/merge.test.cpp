@@ -1,5 +1,7 @@
 #include "syncnorm/moments.hpp"
 
+#include "syncnorm/batch_norm.hpp"
+
 #include "tests/kernels/cases.hpp"
 #include "tests/kernels/reference.hpp"
 #include "tests/kernels/tolerance.hpp"
@@ -362,6 +364,21 @@ TEST_CASE("a total count of 1 or 0 makes no NaN and no running variance") {
     CHECK(running_mean[0] == (count == 0 ? 2 : 3));
     CHECK(running_var[0] == 3);
   }
+}
+
+TEST_CASE("a deviation that was clamped is found again, whatever eps") {
+  int missed = 0;
+  for (int i = 1; i <= 1000; ++i) {
+    auto eps = 1e-5 * i;
+    const float zero = 0;
+    float mean = 0, inv_std = 0, sum = 1;
+    finalize_moments({}, {2, &zero, &zero, 1, dtype::float32, {}},
+                     {.eps = eps, .mode = eps_mode::clamp}, &mean, &inv_std,
+                     {});
+    clear_clamped({}, &inv_std, eps, 1, dtype::float32, &sum);
+    missed += sum == 0 ? 0 : 1;
+  }
+  CHECK(missed == 0);
 }
 
 TEST_CASE("a momentum of 1 / k averages k batches") {

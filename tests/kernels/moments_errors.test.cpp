@@ -72,11 +72,30 @@ TEST_CASE("merge_moments refuses parts that cannot be merged") {
     a.part.mean = a.first;
     a.part.m2 = a.second;
   });
+  for (auto with : {&const_moments_view::mean, &const_moments_view::m2})
+    refuses(op, errc::invalid_argument, "parts[0]", [with](auto& a) {
+      a.part.*with = with == &const_moments_view::mean ? a.first : a.second;
+    });
+  refuses(op, errc::dtype_mismatch, "out",
+          [](auto& a) { a.part.type = a.moments.type = dtype::bfloat16; });
   refuses(op, errc::invalid_argument, "out.mean",
           [](auto& a) { a.moments.mean = nullptr; });
   refuses({"merge_moments",
            [](arguments& a) { merge_moments(a.run, {}, a.moments); }},
           errc::invalid_argument, "parts", [](auto&) {});
+}
+
+TEST_CASE("merge_moments takes as many values as can be counted, and parts of "
+          "none wherever they lie") {
+  arguments a;
+  auto rest = a.part;
+  rest.count = std::numeric_limits<std::int64_t>::max() - a.part.count;
+  auto none = a.part;
+  none.count = 0;
+  none.mean = moved(a.first, 4);
+  CHECK_NOTHROW(
+      merge_moments(a.run, std::vector{a.part, none, rest}, a.moments));
+  CHECK(a.moments.count == std::numeric_limits<std::int64_t>::max());
 }
 
 TEST_CASE("finalize_moments refuses options and arrays that do not do") {
@@ -87,6 +106,8 @@ TEST_CASE("finalize_moments refuses options and arrays that do not do") {
           [](auto& a) { a.part.channels = 0; });
   refuses(op, errc::device_mismatch, "total",
           [](auto& a) { a.part.where = gpu; });
+  refuses(op, errc::dtype_mismatch, "total",
+          [](auto& a) { a.part.type = dtype::float16; });
   for (auto eps : {-1e-9, not_a_number, infinity})
     refuses(op, errc::invalid_argument, "options.eps",
             [eps](auto& a) { a.options.eps = eps; });
@@ -134,11 +155,56 @@ TEST_CASE("finalize_moments refuses arrays that would overwrite each other") {
   refuses(op, errc::invalid_argument, "running.var", [](auto& a) {
     a.running = {a.scratch.data, moved(a.in, -4)};
   });
+  for (auto with : {&running_view::mean, &running_view::var}) {
+    const auto* name =
+        with == &running_view::mean ? "running.mean" : "running.var";
+    refuses(op, errc::invalid_argument, name, [with](auto& a) {
+      a.part.mean = a.residual_grad;
+      a.running.*with = moved(a.in, 4);
+    });
+    refuses(op, errc::invalid_argument, name, [with](auto& a) {
+      a.part.m2 = a.residual_grad;
+      a.running.*with = moved(a.in, 4);
+    });
+  }
+  // Of no values nothing is read.
+  arguments none;
+  none.part.count = 0;
+  none.part.mean = moved(none.first, 4);
+  none.part.m2 = moved(none.in, 4);
+  none.running.mean = none.in;
+  CHECK_NOTHROW(op.call(none));
+  none.part.mean = none.part.m2 = nullptr;
+  CHECK_NOTHROW(op.call(none));
   // Each channel is read before it is written.
   arguments a;
   a.part.m2 = a.residual_grad;
   a.running = {a.in, a.residual_grad};
   CHECK_NOTHROW(op.call(a));
+}
+
+TEST_CASE("finalize_moments takes each momentum and eps on the edge") {
+  for (auto momentum : {0.0, 1.0}) {
+    arguments a;
+    a.options = {.eps = 0, .momentum = momentum};
+    CHECK_NOTHROW(finalize_op.call(a));
+  }
+}
+
+TEST_CASE("running statistics that are halved name what is there") {
+  auto text_of = [](const running_view& running) {
+    arguments a;
+    a.running = running;
+    try {
+      finalize_op.call(a);
+    } catch (const error& e) {
+      return std::string{e.what()};
+    }
+    return std::string{"nothing was thrown"};
+  };
+  float memory[arguments::count] = {};
+  CHECK(text_of({memory, nullptr}).ends_with("got mean only"));
+  CHECK(text_of({nullptr, memory}).ends_with("got var only"));
 }
 
 TEST_CASE("a number that is refused is told with all its digits") {
@@ -198,5 +264,10 @@ TEST_CASE("round_array refuses arrays that do not do") {
   // The last element that is read, and the first that is written.
   refuses(round_op, errc::invalid_argument, "out", [](auto& a) {
     a.first = moved(a.scratch.data, 8 * arguments::count - 4);
+  });
+  // The last element that is written, and the first that is read.
+  refuses(round_op, errc::invalid_argument, "out", [](auto& a) {
+    a.first = a.scratch.data;
+    a.scratch.data = moved(a.scratch.data, 16);
   });
 }

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <vector>
 
 using namespace syncnorm;
 using namespace syncnorm::test;
@@ -288,6 +289,27 @@ TEST_CASE("halves are rounded to nearest, ties to even, on every CPU") {
         REQUIRE(out.at(0, 0, s) == want);
       }
     }
+  });
+}
+
+TEST_CASE("every finite float16 is read and written as it is, on every CPU") {
+  std::vector<std::uint16_t> x;
+  for (unsigned bits = 0; bits <= 0xffff; ++bits)
+    if ((bits & 0x7c00) != 0x7c00)
+      x.push_back(std::uint16_t(bits));
+  auto size = std::int64_t(x.size());
+  tensor_layout layout{dtype::float16, {1, 1, size}, {}, size, {}};
+  for_each_target([&] {
+    const float zero = 0, one = 1, ten = 10;
+    std::vector<std::uint16_t> y(x.size());
+    normalize({}, {x.data(), layout}, {&zero, &one}, {y.data(), layout});
+    // x + 0 is 0 for -0.
+    y[0x7c00] = 0x8000;
+    CHECK(x == y);
+    // 65514 is nearer to 65504 than to infinity.
+    normalize({}, {x.data(), layout}, {&zero, &one, nullptr, &ten},
+              {y.data(), layout});
+    CHECK(y[0x7bff] == 0x7bff);
   });
 }
 

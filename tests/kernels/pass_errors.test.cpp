@@ -221,3 +221,18 @@ TEST_CASE("the input's gradient refuses what does not fit together") {
   refuses(input_op, errc::invalid_argument, "sums.count",
           [](auto& a) { a.totals.count = 11; });
 }
+
+TEST_CASE("tensors of as many elements in another shape are refused") {
+  refuses(normalize_op, errc::shape_mismatch, "y", [](auto& a) {
+    a.y = changed(a.y, [](auto& l) { l.shape = {2, 6, 5}; });
+  });
+}
+
+TEST_CASE("a bias that is not aligned is refused by the forward pass") {
+  refuses({"batch_norm_forward",
+           [](arguments& a) {
+             batch_norm_forward(a.run, a.x, a.options, {a.first, a.second, {}},
+                                a.in, moved(a.in, 2), a.y, a.tail, a.scratch);
+           }},
+          errc::invalid_argument, "bias", [](auto&) {});
+}

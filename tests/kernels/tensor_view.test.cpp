@@ -56,7 +56,8 @@ TEST_CASE("sizes that make no tensor are refused") {
   for (const auto& bad :
        {sizes{}, sizes{3}, sizes{-1, 3}, sizes{1, -3}, sizes{1, 3, -2},
         sizes{1, 0, 3}, sizes{max, 2}, sizes{2, max / 4, 2},
-        sizes{1, 1, max / 2, 4}, sizes{max / 8, 3}})
+        sizes{1, 1, max / 2, 4}, sizes{max / 8, 3}, sizes{1, 3, -2, -2},
+        sizes{1, 1, max / 2 + 1, 4}})
     CHECK(code_of(bad) == errc::invalid_argument);
   CHECK(code_of(sizes{1, 1, max / 4}) == errc::none);
 }
@@ -88,6 +89,25 @@ TEST_CASE("a view refuses memory and layouts that cannot be") {
   CHECK(change([](auto& l) { l.type = dtype{4}; }) == errc::dtype_mismatch);
   CHECK(change([](auto& l) { l.format = memory_format{2}; })
         == errc::invalid_argument);
+}
+
+TEST_CASE("the last sample ends within 2^63 - 1 bytes") {
+  alignas(8) float memory[64] = {};
+  constexpr auto most = max / 4 - 12;
+  tensor_layout layout{dtype::float32, {2, 3, 4}, {}, most, {}};
+  CHECK(code_of(memory, layout) == errc::none);
+  layout.sample_stride = most + 1;
+  CHECK(code_of(memory, layout) == errc::invalid_argument);
+  // C * S is 2^64.
+  constexpr auto half = std::int64_t{1} << 32;
+  layout = {dtype::float32, {1, half, half}, {}, 0, {}};
+  CHECK(code_of(memory, layout) == errc::invalid_argument);
+}
+
+TEST_CASE("no sample stride is negative, also where there are no elements") {
+  alignas(8) float memory[64] = {};
+  tensor_layout layout{dtype::float32, {2, 3, 0}, {}, -1, {}};
+  CHECK(code_of(memory, layout) == errc::invalid_argument);
 }
 
 TEST_CASE("a layout that is refused names the argument that is wrong") {
@@ -134,6 +154,7 @@ TEST_CASE("a mask has a bit for each element, in words of 64") {
   CHECK(relu_mask_bytes(make_layout(dtype::float32, sizes{2, 4, 8})) == 8);
   CHECK(relu_mask_bytes(make_layout(dtype::float32, sizes{1, 5, 13})) == 16);
   CHECK(relu_mask_bytes(make_layout(dtype::float32, sizes{0, 5, 13})) == 0);
+  CHECK_THROWS_AS((void) relu_mask_bytes({}), error);
 }
 
 TEST_CASE("types and formats have names") {
