@@ -195,6 +195,24 @@ TEST_CASE("a folder that may be written to and not read is refused before "
   CHECK_FALSE(std::filesystem::exists(closed / "file.tmp"));
 }
 
+TEST_CASE("what cannot be replaced by a file stays, with nothing beside it") {
+  scratch_folder folder;
+  std::filesystem::create_directory(folder / "checkpoint");
+  auto message =
+      message_of([&] { write_atomically(folder / "checkpoint", "x"); });
+  CHECK(message
+        == (folder / "checkpoint").string()
+               + ": cannot be replaced: Is a directory");
+  CHECK(std::filesystem::is_directory(folder / "checkpoint"));
+  CHECK_FALSE(std::filesystem::exists(folder / "checkpoint.tmp"));
+}
+
+TEST_CASE("what cannot be read is an error that says why") {
+  scratch_folder folder;
+  CHECK(message_of([&] { (void) read_whole(folder.path()); })
+        == folder.path().string() + ": cannot be read: Is a directory");
+}
+
 TEST_CASE("a folder that cannot be written to is refused by name") {
   scratch_folder folder;
   write_text(folder / "file", "");
@@ -207,6 +225,12 @@ TEST_CASE("a folder that cannot be written to is refused by name") {
                    growing_file file{"/dev/full", false};
                    file.append("x");
                    file.flush();
+                 }),
+                 "/dev/full: cannot be written: No space left"));
+  // More than is kept back until the flush.
+  CHECK(contains(message_of([] {
+                   growing_file file{"/dev/full", false};
+                   file.append(std::string(std::size_t{1} << 20, 'x'));
                  }),
                  "/dev/full: cannot be written: No space left"));
 }

@@ -20,7 +20,26 @@ TEST_CASE("a chart draws each series and leaves out what is not "
   // x axis.
   CHECK(contains(svg, "points=\"64.0,"));
   CHECK(contains(svg, "444.0,"));
-  CHECK(render_svg({{"empty", "x", "y", {}}}).ends_with("</svg>\n"));
+  auto empty = render_svg({{"empty", "x & y", "y", {}}});
+  CHECK(empty.ends_with("</svg>\n"));
+  CHECK(contains(empty, ">x &amp; y<"));
+  for (const auto* text : {"nan", "inf"})
+    CHECK_FALSE(contains(empty, text));
+}
+
+TEST_CASE("a chart's spreads stand within its axes, and its series have "
+          "colours of their own") {
+  chart_series wide{"wide", {{3, 5, 2}, {5, 5}}};
+  chart_series flat{"flat", {{3, 5}, {5, 5}}};
+  auto svg = render_svg({{"title", "x", "y", {wide, flat}, true}});
+  // From the bottom to the top of the panel.
+  CHECK(count(svg, R"(x1="64.0" y1="272.0" x2="64.0" y2="36.0" )"
+                   R"(stroke="#1f77b4")")
+        == 1);
+  CHECK(count(svg, R"(fill="none" stroke="#d62728")") == 1);
+  // Of the powers of two there is one between 3 and 5.
+  CHECK(contains(svg, ">4<"));
+  CHECK_FALSE(contains(svg, ">2<"));
 }
 
 TEST_CASE("a chart shows a series of one point, which has no line") {
@@ -28,6 +47,7 @@ TEST_CASE("a chart shows a series of one point, which has no line") {
   chart_series two{"two", {{1, 4}, {2, 6}}};
   CHECK(count(render_svg({{"title", "x", "y", {one, two}}}), "<circle") == 1);
   CHECK(count(render_svg({{"title", "x", "y", {two}}}), "<circle") == 0);
+  CHECK_FALSE(contains(render_svg({{"title", "x", "y", {one}}}), "nan"));
 }
 
 TEST_CASE("a chart with powers of ten along y has 1, 10 and 100 at the same "

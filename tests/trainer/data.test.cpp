@@ -81,6 +81,11 @@ TEST_CASE("a wrong magic number is refused with file, offset and both values") {
   CHECK(contains(files.message(),
                  "images: offset 0: expected the magic number 00 00 08 03"));
   CHECK(contains(files.message(), "found 00 00 08 01"));
+  for (std::size_t at : {0U, 1U, 2U}) {
+    tiny_idx others;
+    others.images[at] = 9;
+    CHECK(contains(others.message(), "expected the magic number 00 00 08 03"));
+  }
 }
 
 TEST_CASE("a file that ends too soon is refused with what is missing") {
@@ -97,6 +102,9 @@ TEST_CASE("a file that goes on after its data is refused") {
   tiny_idx files;
   files.labels.push_back(1);
   CHECK(contains(files.message(), "labels: offset 11: expected the end of the "
+                                  "file, found 1 more bytes"));
+  files.images.push_back(1);
+  CHECK(contains(files.message(), "images: offset 28: expected the end of the "
                                   "file, found 1 more bytes"));
 }
 
@@ -115,6 +123,16 @@ TEST_CASE("images without rows or columns, or with far too many, are refused") {
       CHECK(contains(files.message(), "images: offset " + std::to_string(at)
                                           + ": expected the number of "));
     }
+}
+
+TEST_CASE("images with as many rows as there may be are read") {
+  tiny_idx files;
+  files.images = idx_header({1, 0, 1});
+  files.images[10] = 0x40;
+  files.images.resize(16 + 16384);
+  files.labels = idx_header({1});
+  files.labels.push_back(3);
+  CHECK(files.load().shape == image_shape{1, 16384, 1});
 }
 
 TEST_CASE("parts of different shape, or without an image, are no data set") {
@@ -144,6 +162,9 @@ TEST_CASE("different numbers of images and labels are refused") {
   files.labels[7] = 2;
   CHECK(contains(files.message(), "labels: offset 4: expected 3 labels"));
   CHECK(contains(files.message(), "found 2"));
+  files.labels[7] = 4;
+  files.labels.push_back(1);
+  CHECK(contains(files.message(), "labels: offset 4: expected 3 labels"));
 }
 
 TEST_CASE("the bundled digits are complete, plain and as gzip files") {
@@ -245,6 +266,10 @@ TEST_CASE("what is no file is refused by what it is, and a pipe that nobody "
   CHECK(load("folder").ends_with("folder: expected a file, found a folder"));
   CHECK(load("none").ends_with("none: cannot be opened: No such file or "
                                "directory"));
+  // A file, of whose first bytes nothing is there.
+  CHECK(load("/proc/self/mem")
+        == "/proc/self/mem: offset 0: expected more data, found: Input/output "
+           "error");
 }
 
 TEST_CASE("CIFAR-10's records come out as they went in") {
@@ -262,6 +287,25 @@ TEST_CASE("CIFAR-10's records come out as they went in") {
   CHECK(images.image(2)[0] == 1);
 }
 
+TEST_CASE("of a folder of CIFAR-10's files all are read, and each channel has "
+          "a mean and a deviation of its own") {
+  scratch_folder folder;
+  for (std::uint8_t i = 1; i <= 5; ++i) {
+    auto record = cifar_record(i, 0);
+    std::fill(record.begin() + 1025, record.begin() + 2049,
+              static_cast<std::uint8_t>(10 * i));
+    std::fill(record.begin() + 2049, record.end(), std::uint8_t{7});
+    write_bytes(folder / ("data_batch_" + std::to_string(i) + ".bin"), record);
+  }
+  write_bytes(folder / "test_batch.bin", cifar_record(9, 1));
+  auto data = load_dataset(folder.path());
+  CHECK(data->training.labels == bytes{1, 2, 3, 4, 5});
+  CHECK(data->held_out.labels == bytes{9});
+  CHECK(data->mean == std::vector<double>{0, 30, 7});
+  // Where all pixels are equal it is 1.
+  CHECK(data->deviation == std::vector<double>{1, std::sqrt(200.0), 1});
+}
+
 TEST_CASE("a CIFAR-10 file that ends in a record or has a label of 10 or more "
           "is refused") {
   scratch_folder folder;
@@ -277,6 +321,12 @@ TEST_CASE("a CIFAR-10 file that ends in a record or has a label of 10 or more "
   CHECK(contains(load({}), "a.bin: offset 0: expected 3073 bytes"));
   CHECK(contains(load(cifar_record(10, 0)),
                  "a.bin: offset 0: expected a label below 10, found 10"));
+  // As a gzip file begins, but for the second byte.
+  CHECK(contains(load(cifar_record(31, 0)), "expected a label below 10"));
+  data = cifar_record(1, 0);
+  auto other = cifar_record(10, 0);
+  data.insert(data.end(), other.begin(), other.end());
+  CHECK(contains(load(data), "a.bin: offset 3073: expected a label below 10"));
 }
 
 TEST_CASE("a folder without a data set is refused by name") {

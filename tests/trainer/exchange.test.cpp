@@ -207,6 +207,20 @@ TEST_CASE("a sum that is not finite is marked") {
   auto messages = parts_of({{1}});
   messages[0].message.loss = NAN;
   CHECK_FALSE(add_gradients(messages).finite);
+  messages = parts_of({{}});
+  messages[0].message.gradient = flat_array{std::vector<double>{1, INFINITY}};
+  CHECK_FALSE(add_gradients(messages).finite);
+}
+
+TEST_CASE(
+    "the time that relays took to add up counts, of several the longest") {
+  auto messages = parts_of({{1}, {2}, {3}});
+  // So that what adding them takes here does not count.
+  messages[0].message.seconds = 1e6;
+  messages[1].message.seconds = 2e6;
+  auto seconds = add_gradients(messages).seconds;
+  CHECK(seconds >= 2e6);
+  CHECK(seconds < 3e6);
 }
 
 TEST_CASE("gradients of different models are refused by replica") {
@@ -278,6 +292,10 @@ TEST_CASE("images move by every distance up to the limit, the same each time") {
     seen.emplace(shift.down, shift.right);
   }
   CHECK(seen.size() == 9);
+  std::size_t again = 0;
+  for (std::uint32_t sample = 0; sample < 500; ++sample)
+    again += shift_of(1, 1, 2, sample) == shift_of(1, 1, 3, sample) ? 1 : 0;
+  CHECK(again < 100);
   CHECK(shift_of(0, 1, 2, 3) == image_shift{});
 }
 
@@ -295,6 +313,20 @@ TEST_CASE("a moved image keeps its pixels and gets zeros from outside") {
   CHECK(out == std::array{-0.5F, -0.5F, 1.0F, 2.0F});
   normalize_image(data, data.training, 0, {0, -1}, out);
   CHECK(out == std::array{2.0F, -0.5F, 4.0F, -0.5F});
+  normalize_image(data, data.training, 0, {0, 1}, out);
+  CHECK(out == std::array{-0.5F, 1.0F, -0.5F, 3.0F});
+}
+
+TEST_CASE("each channel of an image has a mean and a deviation of its own") {
+  dataset data;
+  data.mean = {1, 2};
+  data.deviation = {2, 4};
+  data.training.shape = {2, 1, 1};
+  data.training.pixels = {3, 10};
+  data.training.labels = {0};
+  std::array<float, 2> out{};
+  normalize_image(data, data.training, 0, {}, out);
+  CHECK(out == std::array{1.0F, 2.0F});
 }
 
 TEST_CASE("a run's state comes back from its text with the same bits") {
@@ -314,6 +346,9 @@ TEST_CASE("a state with a missing or wrong line is refused by file and line") {
   text.replace(at, 6, "seed=x");
   CHECK(contains(message_of([&] { (void) parse_state(text, "file"); }),
                  "found \"seed=x\""));
+  text.replace(at, 6, "seed=1x");
+  CHECK(contains(message_of([&] { (void) parse_state(text, "file"); }),
+                 "found \"seed=1x"));
 }
 
 TEST_CASE("a state of another run is refused by the first difference") {
@@ -324,6 +359,19 @@ TEST_CASE("a state of another run is refused by the first difference") {
   expected.precision = "f64";
   CHECK(message_of([&] { require_same_run(found, expected, "file"); })
         == "file: of another run: expected precision=f64, found precision=f32");
+  auto refuses = [&](const std::string& name, auto change) {
+    auto other = found;
+    change(other);
+    CHECK(contains(message_of([&] { require_same_run(found, other, "file"); }),
+                   "file: of another run: expected " + name + "="));
+  };
+  refuses("model", [](auto& x) { x.model = "other"; });
+  refuses("norm", [](auto& x) { x.norm = "other"; });
+  refuses("batch", [](auto& x) { ++x.batch; });
+  refuses("seed", [](auto& x) { ++x.seed; });
+  refuses("channels", [](auto& x) { ++x.channels; });
+  refuses("height", [](auto& x) { ++x.height; });
+  refuses("width", [](auto& x) { ++x.width; });
 }
 
 TEST_CASE("a state of other data is refused, and one of an older version by "

@@ -5,6 +5,8 @@
 #include "trainer/scratch_folder.hpp"
 #include "trainer/test_config.hpp"
 
+#include "syncnorm/caf_error.hpp"
+
 #include <doctest/doctest.h>
 
 #include <chrono>
@@ -19,10 +21,11 @@ namespace {
 
 /// A host, as the trainer and applicants of its own process ask it.
 struct asked_host {
+  host_terms terms{"same", 3, failure_kind::go_on, 2, 3};
   caf::actor_system system{configuration()};
   caf::scoped_actor trainer{system};
-  host_actor host = spawn_host(system, {"same", 3, failure_kind::go_on, 2, 3},
-                               std::make_shared<std::atomic<std::uint64_t>>());
+  host_actor host =
+      spawn_host(system, terms, std::make_shared<std::atomic<std::uint64_t>>());
 
   ~asked_host() {
     caf::anon_send_exit(host, caf::exit_reason::user_shutdown);
@@ -32,12 +35,23 @@ struct asked_host {
   std::string join(caf::scoped_actor& self, const std::string& name,
                    std::uint64_t start) {
     auto own = caf::actor_cast<replica_actor>(caf::actor{self});
-    application app{name, -1, "same", {own}, start};
+    return join(self, {name, -1, "same", {own}, start});
+  }
+
+  std::string join(caf::scoped_actor& self, const application& app) {
     std::string why;
     detail::request(self, host, join_atom_v, app)
         .receive([](std::uint64_t) {},
                  [&](const caf::error& x) { why = train::text_of(x); });
     return why;
+  }
+
+  std::vector<std::string> refusals() {
+    std::vector<std::string> result;
+    detail::request(trainer, host, refusals_atom_v)
+        .receive([&](const std::vector<std::string>& x) { result = x; },
+                 [](const caf::error&) {});
+    return result;
   }
 
   /// Ends the run, and waits for nobody to go.
@@ -113,6 +127,100 @@ TEST_CASE("of a run that has begun, nobody becomes a part for whom a batch has "
   CHECK(one.join(second, "b:2", 2)
         == "b:2 is refused: with its 1 there would be 4 replicas, more than "
            "the 3 samples of a batch");
+}
+
+TEST_CASE("what is no application is refused by what is wrong with it") {
+  asked_host one;
+  caf::scoped_actor guest{one.system};
+  auto own = caf::actor_cast<replica_actor>(caf::actor{guest});
+  auto refusal = [&](auto change) {
+    application app{"a:1", -1, "same", {own}, 7};
+    change(app);
+    return one.join(guest, app);
+  };
+  const std::string malformed = " is refused: a malformed application";
+  CHECK(refusal([](auto& x) { x.name.clear(); }) == malformed);
+  CHECK(refusal([](auto& x) { x.name = std::string(257, 'a'); })
+        == std::string(80, 'a') + malformed);
+  CHECK(refusal([](auto& x) { x.identity = std::string(4097, 'a'); })
+        == "a:1" + malformed);
+  CHECK(refusal([](auto& x) { x.rank = -2; }) == "a:1" + malformed);
+  CHECK(refusal([](auto& x) { x.replicas.clear(); })
+        == "a:1 is refused: expected 1 to 1024 replicas, found 0");
+  CHECK(refusal([&](auto& x) { x.replicas.assign(1025, own); })
+        == "a:1 is refused: expected 1 to 1024 replicas, found 1025");
+  CHECK(refusal([](auto& x) { x.replicas.emplace_back(); })
+        == "a:1 is refused: a replica that is not the applicant's own");
+  CHECK(one.roll().empty());
+}
+
+TEST_CASE("a rank that has joined, and one process too many, are refused by "
+          "who is there") {
+  asked_host one;
+  std::vector<std::unique_ptr<caf::scoped_actor>> guests;
+  auto join = [&](const std::string& name, std::int64_t rank) {
+    guests.push_back(std::make_unique<caf::scoped_actor>(one.system));
+    auto& self = *guests.back();
+    auto own = caf::actor_cast<replica_actor>(caf::actor{self});
+    return one.join(self, {name, rank, "same", {own}, 7});
+  };
+  CHECK(join("a:1", 1).empty());
+  CHECK(join("b:2", 1) == "b:2 is refused: rank 1 has joined already: a:1");
+  CHECK(join("c:3", -1).empty());
+  CHECK(join("d:4", -1).empty());
+  CHECK(join("e:5", -1)
+        == "e:5 is refused: expected 3 processes to join, and they are there: "
+           "a:1, c:3, d:4");
+}
+
+TEST_CASE("a run that has begun, or ended, takes nobody in") {
+  asked_host one{{"same", 3, failure_kind::stop, 2, 64}};
+  caf::scoped_actor guest{one.system};
+  std::ignore = one.roll();
+  CHECK(contains(one.join(guest, "a:1", 7), "the run has begun, and takes "));
+  one.end(true, "why");
+  CHECK(one.join(guest, "a:1", 7) == "a:1 is refused: the run has ended");
+}
+
+TEST_CASE("a refusal is told to the trainer once") {
+  asked_host one;
+  caf::scoped_actor guest{one.system};
+  auto why = one.join(guest, "", 7);
+  CHECK(one.refusals() == std::vector{why});
+  CHECK(one.refusals().empty());
+}
+
+TEST_CASE("nobody commands a host without a name, and nobody stays for another "
+          "one") {
+  asked_host one{{"same", 3, failure_kind::stop, 2, 64}};
+  caf::scoped_actor first{one.system};
+  caf::scoped_actor second{one.system};
+  compat::anon_send(one.host, roll_atom_v, std::uint64_t{0}, caf::timespan{});
+  compat::anon_send(one.host, end_atom_v, true, std::string{"why"},
+                    caf::timespan{});
+  compat::anon_send(one.host, refused_atom_v, std::string{"nobody"});
+  CHECK(one.join(first, "a:1", 7).empty());
+  CHECK(one.refusals().empty());
+  auto why = one.join(second, "", 7);
+  compat::anon_send(one.host, refusals_atom_v);
+  CHECK(one.refusals() == std::vector{why});
+  compat::anon_send(one.host, dismiss_atom_v, std::uint64_t{1},
+                    std::string{"why"});
+  REQUIRE(one.roll().size() == 1);
+  CHECK(one.roll()[0].gone.empty());
+  CHECK(one.stay(second) == "who stays must have joined");
+}
+
+TEST_CASE("what another process says is printed without what is no character "
+          "of ASCII, up to the length") {
+  CHECK(printable("a\x7f\xff\tb", 9) == "a???b");
+  CHECK(printable("abc", 2) == "ab");
+}
+
+TEST_CASE("a round that failed is nobody's fault but its cause's") {
+  for (auto code : {errc::invalid_identifier, errc::participant_failed})
+    CHECK(is_consequence(make_error(code, "why")));
+  CHECK_FALSE(is_consequence(make_error(errc::invalid_argument, "why")));
 }
 
 TEST_CASE("a process that is gone is on the roll once more, and then no more") {

@@ -25,6 +25,15 @@ TEST_CASE("a lock does not take, and remove, a file that has something in it") {
   CHECK_FALSE(std::filesystem::exists(path));
 }
 
+TEST_CASE("a lock that cannot be made is an error that names it") {
+  scratch_folder folder;
+  auto path = folder / "none" / "m.csv.lock";
+  CHECK(message_of([&] {
+          named_lock{path, "busy"};
+        })
+        == path.string() + ": cannot be locked: No such file or directory");
+}
+
 TEST_CASE("a lock is no link and no pipe, and leaves them where they are") {
   scratch_folder folder;
   auto path = folder / "m.csv.lock";

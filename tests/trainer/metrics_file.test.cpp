@@ -23,6 +23,15 @@ TEST_CASE("a row of metrics comes back with the same bits") {
   }
 }
 
+TEST_CASE("a row of another kind, with more behind it or with no number, is "
+          "no row of metrics") {
+  auto text = to_csv(epoch_row(2, 46));
+  CHECK(parse_csv(text));
+  CHECK_FALSE(parse_csv("step" + text.substr(5)));
+  CHECK_FALSE(parse_csv(text + ",1"));
+  CHECK_FALSE(parse_csv(text + "x"));
+}
+
 TEST_CASE("a metrics file loses a line that was cut off, and "
           "refuses others") {
   scratch_folder folder;
@@ -54,6 +63,15 @@ TEST_CASE("a resumed run keeps the rows up to its checkpoint, "
   auto rows = read_metrics(options.metrics);
   REQUIRE(rows.size() == 4);
   CHECK(rows.back().step == 4);
+}
+
+TEST_CASE("a run that does not go on keeps no rows of before") {
+  scratch_folder folder;
+  settings options;
+  options.metrics = folder / "m.csv";
+  metrics_file{folder / "m.csv", {step_row(1), step_row(2)}};
+  report{options, 2, 0};
+  CHECK(read_metrics(options.metrics).empty());
 }
 
 TEST_CASE("a folder of logs keeps its own metrics, so that the chart of a run "
@@ -89,6 +107,9 @@ TEST_CASE("a resumed run says which rows are missing between two of its "
   CHECK(report{options, 8, 1}.gap()
         == options.metrics + ": the rows of steps 5 to 7 are missing");
   CHECK(report{options, 4, 0}.gap().empty());
+  metrics_file{folder / "m.csv", {step_row(3), step_row(5)}};
+  CHECK(report{options, 5, 0}.gap()
+        == options.metrics + ": the row of step 4 is missing");
 }
 
 TEST_CASE("a resumed run says which rows are missing at the end of its "
@@ -133,6 +154,18 @@ TEST_CASE("one run at a time writes to a file of metrics") {
   }
   CHECK_FALSE(std::filesystem::exists(folder / "m.csv.lock"));
   CHECK(report_to(path) == "nothing was thrown");
+}
+
+TEST_CASE("metrics that go to a pipe have no chart beside it") {
+  scratch_folder folder;
+  auto pipe = folder / "pipe";
+  REQUIRE(::mkfifo(pipe.c_str(), 0666) == 0);
+  auto reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
+  settings options;
+  options.metrics = pipe;
+  CHECK_FALSE(report{options, 0, 0}.finish());
+  CHECK_FALSE(std::filesystem::exists(folder / "pipe.svg"));
+  ::close(reader);
 }
 
 TEST_CASE(

@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <map>
 #include <numeric>
 #include <thread>
@@ -44,6 +45,23 @@ TEST_CASE("the order follows from seed and epoch, and differs between them") {
   CHECK(order_of(100, 1, 2) == order_of(100, 1, 2));
   CHECK(order_of(100, 1, 2) != order_of(100, 1, 3));
   CHECK(order_of(100, 1, 2) != order_of(100, 2, 2));
+}
+
+TEST_CASE("random numbers are even below a bound, however great that is") {
+  constexpr int rounds = 10000;
+  constexpr auto third = std::uint64_t{1} << 62;
+  random_stream random{1, 2};
+  std::array<int, 3> below{};
+  std::array<int, 4> uniform{};
+  for (int i = 0; i < rounds; ++i) {
+    below.at(random.below(3 * third) / third) += 1;
+    uniform.at(static_cast<std::size_t>(4 * random.uniform())) += 1;
+  }
+  // More than five standard deviations of a count.
+  for (auto count : below)
+    CHECK(std::abs(count - rounds / 3) < 5 * 48);
+  for (auto count : uniform)
+    CHECK(std::abs(count - rounds / 4) < 5 * 48);
 }
 
 TEST_CASE("all permutations are equally likely") {
@@ -120,6 +138,11 @@ TEST_CASE("a device list that makes no sense is refused by its item") {
         == "--devices: expected cpu or cpu:1 as CPU number 1, found \"cpu:7\"");
   CHECK(contains(message_of([] { (void) parse_devices("cpu,tpu:1"); }),
                  "found \"tpu:1\""));
+  CHECK(parse_devices("cpu*1024").size() == 1024);
+  CHECK(message_of([] { (void) parse_devices("cpu*1025"); })
+        == "--devices: expected at most 1024 replicas, found \"cpu*1025\"");
+  CHECK(message_of([] { (void) parse_devices("cpu*1024,cpu"); })
+        == "--devices: expected at most 1024 replicas, found 1025");
 }
 
 TEST_CASE("without a device list every GPU is used, else up to four cores") {
@@ -183,6 +206,81 @@ TEST_CASE("options out of range are refused by name") {
   CHECK(contains(message([](auto& x) { x.momentum = 1; }), "--momentum: "));
   CHECK(contains(message([](auto& x) { x.resume = true; }), "--resume: "));
   CHECK(contains(message([](auto& x) { x.every = 5; }), "--every: "));
+  CHECK(contains(message([](auto& x) { x.epochs = 1'000'000'001; }),
+                 "--epochs: expected 1 to 1000000000, found 1000000001"));
+  for (auto infinite : {INFINITY, NAN}) {
+    CHECK(contains(message([&](auto& x) { x.rate = infinite; }), "--lr: "));
+    CHECK(contains(message([&](auto& x) { x.weight_decay = infinite; }),
+                   "--weight-decay: "));
+  }
+  CHECK(contains(message([](auto& x) { x.weight_decay = -1; }),
+                 "--weight-decay: "));
+  CHECK(contains(message([](auto& x) { x.momentum = -0.5; }), "--momentum: "));
+  for (auto seconds : {0.09, 86401.0})
+    CHECK(contains(message([&](auto& x) { x.deadline = seconds; }),
+                   "--deadline: expected 0.1 to 86400 seconds"));
+  for (auto seconds : {-1.0, 86401.0})
+    CHECK(contains(message([&](auto& x) { x.patience = seconds; }),
+                   "--patience: expected 0 to 86400 seconds"));
+  CHECK(contains(message([](auto& x) { x.shift = 16385; }), "--shift: "));
+  CHECK(contains(message([](auto& x) { x.fan_in = 1; }), "--fan-in: "));
+  for (std::size_t kib : {0U, 1048577U})
+    CHECK(contains(message([&](auto& x) { x.chunk = kib; }), "--chunk: "));
+}
+
+TEST_CASE("the least and the greatest of each option are taken") {
+  settings least;
+  least.batch = 1;
+  least.epochs = 1;
+  least.rate = least.momentum = least.weight_decay = least.patience = 0;
+  least.deadline = 0.1;
+  least.shift = 0;
+  least.fan_in = 2;
+  least.chunk = 1;
+  CHECK(message_of([&] { least.validate(); }) == "nothing was thrown");
+  settings greatest;
+  greatest.epochs = 1'000'000'000;
+  greatest.deadline = greatest.patience = 86400;
+  greatest.shift = 16384;
+  greatest.chunk = 1048576;
+  CHECK(message_of([&] { greatest.validate(); }) == "nothing was thrown");
+}
+
+TEST_CASE("options that do not go together are refused by name") {
+  auto message = [](auto change) {
+    settings options;
+    change(options);
+    return message_of([&] { options.validate(); });
+  };
+  CHECK(message([](auto& x) { x.eval = x.serve = "a:1"; })
+        == "--eval, --serve: expected one of them, found both");
+  CHECK(message([](auto& x) { x.eval = x.join = "a:1"; })
+        == "--eval, --join: expected one of them, found both");
+  CHECK(message([](auto& x) { x.serve = x.join = "a:1"; })
+        == "--serve, --join: expected one of them, found both");
+  CHECK(message([](auto& x) { x.workers = 1; })
+        == "--workers: expected --serve=HOST:PORT, found none");
+  CHECK(message([](auto& x) { x.serve = "a:1"; })
+        == "--serve: expected --workers=N, 1 or more, found none");
+  for (auto missing :
+       {&settings::tls_certificate, &settings::tls_key, &settings::tls_ca})
+    CHECK(message([&](auto& x) {
+            x.tls_certificate = x.tls_key = x.tls_ca = "file";
+            (x.*missing).clear();
+          })
+          == "--tls-certificate, --tls-key, --tls-ca: expected all three, or "
+             "none");
+  CHECK(message([](auto& x) {
+          x.tls_certificate = x.tls_key = x.tls_ca = "file";
+          x.insecure = true;
+        })
+        == "--insecure, --tls-certificate: expected one of them, found both");
+  // Who joins writes nothing, and may have the command line of all.
+  CHECK(message([](auto& x) {
+          x.join = "a:1";
+          x.every = 5;
+        })
+        == "nothing was thrown");
 }
 
 namespace {
@@ -228,6 +326,14 @@ TEST_CASE("launchers' variables say who serves and who joins") {
   CHECK(role_of(torch) == "join node1:4243");
   CHECK(launch_of(torch)->local_rank == 1);
   CHECK(launch_of(torch)->rank == 3);
+  settings third;
+  apply(*launch_of(torch), third);
+  CHECK(third.rank == 3);
+  CHECK(third.local_rank == 1);
+  torch["MASTER_PORT"] = "65535";
+  CHECK(role_of(torch) == "join node1:65534");
+  torch["TORCHELASTIC_USE_AGENT_STORE"] = "False";
+  CHECK(role_of(torch) == "join node1:65535");
   CHECK(role_of({{"OMPI_COMM_WORLD_SIZE", "2"}, {"OMPI_COMM_WORLD_RANK", "1"}})
         == "join 127.0.0.1:29400");
   variables slurm{{"SLURM_STEP_NUM_TASKS", "2"}, {"SLURM_PROCID", "1"}};
@@ -266,6 +372,17 @@ TEST_CASE("launchers' variables say who serves and who joins") {
                  {"RANK", "0"},
                  {"OMPI_COMM_WORLD_SIZE", "2"},
                  {"OMPI_COMM_WORLD_RANK", "1"}})
+        == "join 127.0.0.1:29400");
+  // Others' are not set by hand: such a launcher has started one process.
+  CHECK(role_of({{"OMPI_COMM_WORLD_SIZE", "1"},
+                 {"OMPI_COMM_WORLD_RANK", "0"},
+                 {"SLURM_STEP_NUM_TASKS", "2"},
+                 {"SLURM_PROCID", "1"}})
+        == "alone");
+  // Slurm's nodes are those of what Slurm started.
+  CHECK(role_of({{"OMPI_COMM_WORLD_SIZE", "2"},
+                 {"OMPI_COMM_WORLD_RANK", "1"},
+                 {"SLURM_STEP_NODELIST", "n[3-5]"}})
         == "join 127.0.0.1:29400");
   // A job's script is one process, whatever the job has.
   CHECK(role_of({{"SLURM_NTASKS", "4"}, {"SLURM_PROCID", "0"}}) == "alone");
@@ -347,7 +464,11 @@ TEST_CASE("every option of the training, the model, the data, and the versions "
     change(other);
     return run_identity(other, data, 7);
   };
+  differs("model", with([](auto& x) { x.model = model_kind::mlp; }));
   differs("norm", with([](auto& x) { x.norm = norm_kind::local; }));
+  differs("precision",
+          with([](auto& x) { x.precision = precision_kind::f64; }));
+  differs("batch", with([](auto& x) { x.batch = 5; }));
   differs("lr", with([](auto& x) { x.rate = 0.25; }));
   differs("momentum", with([](auto& x) { x.momentum = 0.5; }));
   differs("weight-decay", with([](auto& x) { x.weight_decay = 0.5; }));
@@ -369,6 +490,15 @@ TEST_CASE("every option of the training, the model, the data, and the versions "
   }
 }
 
+TEST_CASE("all options in which a worker differs are named, each up to 80 "
+          "characters, and of something else altogether the first line") {
+  CHECK(difference_of("a=1\nb=2\nc=3\n", "a=2\nb=2\nc=4\n")
+        == "expected a=1, found a=2; expected c=3, found c=4");
+  CHECK(difference_of("a=1\nb=2\n", "x=1\ny=2\n") == "expected a=1, found x=1");
+  CHECK(difference_of("a=1\n", "a=" + std::string(100, '2') + "\n")
+        == "expected a=1, found a=" + std::string(78, '2'));
+}
+
 TEST_CASE("an address comes back as it was written") {
   for (const auto* text :
        {"localhost:1", "10.0.0.1:65535", "[::1]:2", "[fe80::1%eth0]:3"})
@@ -387,9 +517,14 @@ TEST_CASE("brackets around what is no IPv6 address, and ports that nobody can "
     CHECK(contains(message(text), "--join: expected an IPv6 address in "
                                   "brackets, [ADDRESS]:PORT, found"));
   }
-  for (const auto* text : {"a:0", "a:65536", "a:-1", "a:", "a:x", "[::1]:0"}) {
+  for (const auto* text :
+       {"a:0", "a:65536", "a:-1", "a:", "a:x", "a:1x", "[::1]:0"}) {
     CAPTURE(text);
     CHECK(contains(message(text), "--join: expected a port from 1 to 65535"));
+  }
+  for (const auto* text : {"a", ":1", "a b:1", "a/b:1", "a\x7f:1"}) {
+    CAPTURE(text);
+    CHECK(contains(message(text), "--join: expected HOST:PORT, found"));
   }
 }
 
@@ -459,6 +594,8 @@ TEST_CASE("above it they form a tree, in which every replica is waited for "
         const auto& x = tree.relays[i];
         CHECK(messages_to(tree, i) <= fan_in);
         CHECK((!x.parent || *x.parent < i));
+        CHECK(x.depth == (x.parent ? tree.relays[*x.parent].depth + 1 : 0));
+        CHECK((!x.parent || tree.relays[*x.parent].range != x.range));
         auto below = replicas_below(tree, counts, i);
         for (std::size_t j = 0; j < below.size(); ++j) {
           auto at = static_cast<std::int64_t>(j) - x.range.first;

@@ -1,11 +1,13 @@
 #include "trainer/output/progress.hpp"
 
+#include "trainer/report_files.hpp"
 #include "trainer/scratch_folder.hpp"
 
 #include <doctest/doctest.h>
 #include <pty.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdio>
 
 using namespace syncnorm::train;
@@ -90,6 +92,27 @@ TEST_CASE("progress takes one row of a terminal, however narrow: a second one "
   CHECK(columns(1) == erase);
 }
 
+TEST_CASE("progress is drawn ten times a second at most") {
+  using clock = std::chrono::steady_clock;
+  std::chrono::duration<double> time{};
+  auto text = draw_on_both([&](std::FILE* out) {
+    progress_display display{out};
+    auto start = clock::now();
+    for (int i = 0; i < 20; ++i)
+      display.show({1, 2, 64, 1437, 0.5, 0.1, 0.25});
+    time += clock::now() - start;
+  });
+  CHECK(count(text.terminal, "epoch") <= 1 + 10 * time.count());
+}
+
+TEST_CASE("a line is with the system when it has been printed") {
+  scratch_folder folder;
+  auto* file = std::fopen((folder / "out").c_str(), "w");
+  progress_display{file}.note("begin");
+  CHECK(read_text(folder / "out") == "begin\n");
+  std::fclose(file);
+}
+
 TEST_CASE("the progress line says where the run stands") {
   progress_state state{3, 15, 832, 1437, 0.24713, 0.0832, 0.041};
   // 10000 samples a second, and 605 + 12 * 1437 samples to go.
@@ -99,6 +122,13 @@ TEST_CASE("the progress line says where the run stands") {
            "%  ETA 0:02");
   auto line = epoch_line(state, epoch_row(3, 69));
   CHECK(contains(line, "held-out loss 0.1000  accuracy 97.00 %"));
+  // Before there is a pace.
+  auto first = state;
+  first.seconds = 0;
+  CHECK(progress_line(first).ends_with("loss 0.2471"));
+  first = state;
+  first.done = 0;
+  CHECK(progress_line(first).ends_with("loss 0.2471"));
 }
 
 TEST_CASE("the time left counts an evaluation after each epoch") {
@@ -107,4 +137,8 @@ TEST_CASE("the time left counts an evaluation after each epoch") {
   // 1.8 s of steps; after the epoch its own evaluation has been.
   CHECK(contains(progress_line(state), "ETA 2:12"));
   CHECK(contains(epoch_line(state, epoch_row(3, 69)), "ETA 2:02"));
+  progress_state last{15, 15, 1437, 1437, 0.25, 0.1, 0, 3599};
+  CHECK(contains(progress_line(last), "ETA 59:59"));
+  last.evaluation = 3600;
+  CHECK(contains(progress_line(last), "ETA 1:00:00"));
 }

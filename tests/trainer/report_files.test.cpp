@@ -29,6 +29,9 @@ TEST_CASE("what is no file of metrics is not replaced by one") {
     CHECK(contains(refusal("images", content),
                    "images: expected metrics of an earlier run, or no file, "
                    "found another file"));
+  // With a column more.
+  CHECK(contains(refusal("wide", fmt::format("{},x\n1\n", metrics_header)),
+                 "wide: expected metrics of an earlier run"));
   write_text(folder / "empty.csv", "");
   CHECK(report_to(folder / "empty.csv") == "nothing was thrown");
   CHECK(report_to(folder / "empty.csv") == "nothing was thrown");
@@ -57,6 +60,15 @@ TEST_CASE("metrics under a name of the checkpoint's are refused") {
                  "--metrics: expected another name than those of the"));
   options.metrics = folder / "metrics.csv";
   CHECK(message_of([&] { report{options, 0, 0}; }) == "nothing was thrown");
+  // In the folder in which the program runs.
+  auto before = std::filesystem::current_path();
+  std::filesystem::current_path(folder.path());
+  options.metrics = "checkpoint.pt";
+  CHECK(contains(message_of([&] {
+                   report{options, 0, 0};
+                 }),
+                 "--metrics: expected another name than those of the"));
+  std::filesystem::current_path(before);
 }
 
 TEST_CASE("a chart that could not be written is refused before the first "
@@ -108,6 +120,12 @@ TEST_CASE("a link to a file of metrics stays one, and the file, or the one to "
     CHECK(std::filesystem::is_symlink(link));
     CHECK(read_metrics(target).size() == 1);
   }
+  // By two links to a file that is not there.
+  std::filesystem::create_symlink("third.csv", folder / "second.csv");
+  std::filesystem::create_symlink("second.csv", folder / "first.csv");
+  CHECK(report_to(folder / "first.csv") == "nothing was thrown");
+  CHECK(std::filesystem::is_symlink(folder / "second.csv"));
+  CHECK(read_metrics(folder / "third.csv").size() == 1);
   for (const auto* chart : {"m.svg", "new.svg"}) {
     CHECK(std::filesystem::exists(folder / "real" / chart));
     CHECK_FALSE(std::filesystem::exists(folder / chart));
