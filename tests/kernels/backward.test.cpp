@@ -7,6 +7,7 @@
 
 #include <doctest/doctest.h>
 
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -294,6 +295,59 @@ TEST_CASE("backward_input follows its formula, whatever dtype and layout") {
     check_input(one, true, place::dx_over_x);
     check_input(one, true, place::residual_over_dy);
   });
+}
+
+TEST_CASE("gaps of some tensors, where others have none, are skipped") {
+  for (tensor_shape shape : {tensor_shape{3, 1, 7}, {3, 5, 7}, {4, 6, 1}})
+    for (auto format : all_formats)
+      for (auto gaps : {std::array{5, 0, 0}, {0, 5, 0}, {0, 0, 5}}) {
+        auto layout = [&](std::size_t i) {
+          auto stride = shape.channels * shape.spatial + gaps[i];
+          return tensor_layout{dtype::float32, shape, format, stride, {}};
+        };
+        INFO(describe(layout(0)), ", gaps of x ", gaps[1], ", of dx ", gaps[2]);
+        channels k{dtype::float32, shape.channels};
+        tensor dy{layout(0), random_values(shape, 46)};
+        tensor x{layout(1), random_values(shape, 47, 0, 2)};
+        tensor dx{layout(2)};
+        sums out{dtype::float32, shape.channels};
+        scratch_memory scratch{backward_reduce_workspace(layout(1))};
+        backward_reduce({}, dy.view(), x.view(), k.get(), nullptr, out.get(),
+                        scratch.get());
+        auto want = reference_sums(dy.get(), x.get(), k.rounded());
+        auto limit = tolerance::of("backward_reduce", dtype::float32);
+        for (std::int64_t c = 0; c < shape.channels; ++c) {
+          auto [sum_dy, sum_dy_xmu] = want[std::size_t(c)];
+          CHECK(near(out.dy[c], sum_dy, limit));
+          CHECK(near(out.dy_xmu[c], sum_dy_xmu, limit));
+        }
+        auto count = shape.per_channel();
+        backward_input({}, dy.view(), x.view(), k.get(),
+                       {out.dy.data(), out.dy_xmu.data(), count}, nullptr,
+                       dx.view(), nullptr);
+        CHECK(wrong_gradients(dx.get(), dy.get(), x.get(), k, out.dy.get(),
+                              out.dy_xmu.get(), count, dtype::float32)
+              == 0);
+        CHECK(dx.guards_intact());
+      }
+}
+
+TEST_CASE("without weight it is 1 in the input's gradient") {
+  for (const auto& one : layouts_of(dtype::float32, {3, 5, 49})) {
+    INFO(describe(one.layout));
+    channels k{dtype::float32, 5};
+    k.weight = channel_array{dtype::float32, std::vector(5, 1.0)};
+    channel_array sum_dy{dtype::float32, random_channels(5, 18, -5, 5)};
+    channel_array sum_dy_xmu{dtype::float32, random_channels(5, 19, -5, 5)};
+    tensor x{one.layout, random_values(one.layout.shape, 48, 0, 2)};
+    tensor dy{one.layout, random_values(one.layout.shape, 49)};
+    tensor dx{one.layout};
+    backward_input({}, dy.view(), x.view(), {k.mean.data(), k.inv_std.data()},
+                   {sum_dy.data(), sum_dy_xmu.data(), 147}, nullptr, dx.view());
+    CHECK(wrong_gradients(dx.get(), dy.get(), x.get(), k, sum_dy.get(),
+                          sum_dy_xmu.get(), 147, dtype::float32)
+          == 0);
+  }
 }
 
 TEST_CASE("gradients of several blocks are the same") {

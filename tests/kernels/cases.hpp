@@ -35,19 +35,20 @@ inline const std::vector<tensor_shape> small_shapes{
     {1, 130, 3},  {2, 129, 4},  {300, 3, 1},   {70, 64, 9},  {40, 2, 100},
     {600, 7, 2},  {2, 1030, 3}, {1, 2050, 2},  {9, 1025, 1}, {130, 1, 1},
     {4, 127, 5},  {19, 63, 16}, {3, 513, 4},   {1, 1, 64},   {1, 3, 65},
-    {2, 1, 4160}, {257, 31, 1}, {260, 300, 1}, {4, 512, 49}};
+    {2, 1, 4160}, {257, 31, 1}, {260, 300, 1}, {4, 512, 49}, {48, 8, 1}};
 
 /// More than one slab of a reduction, or rows that a core's own cache does not
-/// hold.
+/// hold; and one plane that cannot be cut in two.
 inline const std::vector<tensor_shape> large_shapes{
-    {8, 4, 70'000}, {40, 130, 500},    {3, 3, 350'000},
-    {2, 1030, 151}, {2, 1, 1'100'000}, {3, 100, 13'007}};
+    {8, 4, 70'000},    {40, 130, 500},   {3, 3, 350'000}, {2, 1030, 151},
+    {2, 1, 1'100'000}, {3, 100, 13'007}, {1, 1, 140'001}};
 
 /// Outputs of several blocks, which are done from the last to the first: with
 /// few and many lines to a sample, folded rows, more than one tile of
-/// constants.
+/// constants; and one plane that cannot be cut in two.
 inline const std::vector<tensor_shape> block_shapes{
-    {3, 5, 40'003}, {7, 130, 499}, {5, 1030, 61}, {311, 7, 101}, {401, 997, 1}};
+    {3, 5, 40'003}, {7, 130, 499}, {5, 1030, 61},
+    {311, 7, 101},  {401, 997, 1}, {1, 1, 140'001}};
 
 /// Planes that are shorter than a vector, or end within one.
 inline const std::vector<tensor_shape> tiny_planes{

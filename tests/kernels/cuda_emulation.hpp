@@ -15,6 +15,7 @@
 #include "kernels/cuda/row_reduce.hpp"
 #include "tests/kernels/cuda_backend.hpp"
 
+#include <algorithm>
 #include <memory>
 #include <stdexcept>
 
@@ -46,9 +47,11 @@ std::vector<cuda::row_place> reduce_rows(const cuda::row_task<Reduction>& task,
     if (task.share(place, board) != (there ? known : 0))
       throw std::logic_error("a thread did not see all of its rows");
   }
+  // Threads that run in any order must not write what another reads: a row
+  // behind the results is read by one before it.
   task.tree.for_each_level([&](const auto& level) {
-    for (const auto& place : places)
-      task.merge(level, place, board);
+    std::for_each(places.rbegin(), places.rend(),
+                  [&](const auto& place) { task.merge(level, place, board); });
   });
   return places;
 }
@@ -130,13 +133,16 @@ struct emulate_merge {
   template <class Real, int Capacity>
   void operator()(const cuda::merge_parts_task<Real, Capacity>& task) const {
     constexpr int width = cuda::merge_channels;
+    if (task.groups() * cuda::merge_group > Capacity)
+      throw std::logic_error("a block has no threads for so many groups");
     std::vector<cuda::tree_node<Real>> board(task.groups() * width);
     for (std::int64_t c = 0; c < task.channels; ++c) {
       auto* column = board.data() + c % width;
       for (int group = 0; group < task.groups(); ++group)
         column[group * width] = task.share(c, group);
       for (int distance = 1; distance < task.groups(); distance *= 2)
-        for (int group = 0; group < task.groups(); ++group)
+        // Backwards: none may write what one before it reads.
+        for (int group = task.groups() - 1; group >= 0; --group)
           task.merge(column, group, distance);
       task.put(c, *column);
     }

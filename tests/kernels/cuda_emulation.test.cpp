@@ -120,6 +120,27 @@ TEST_CASE("of more partial results of a channel than a block loads at once "
   }
 }
 
+TEST_CASE("of equal values in a channel the mean is that value, however far "
+          "from other channels'") {
+  auto where = backend_under_test().where();
+  for (auto format :
+       {memory_format::channels_first, memory_format::channels_last})
+    for (auto shape : {tensor_shape{2, 5, 33}, {2, 3, 40000}}) {
+      host_tensor x{{dtype::float32, shape, format,
+                     shape.channels * shape.spatial, where},
+                    0};
+      auto value = [](std::int64_t c) {
+        return double(c == 0 ? 1e6f : 0.1f * float(c));
+      };
+      x.for_each([&](auto n, auto c, auto s) { x.set(n, c, s, value(c)); });
+      auto found = run_moments(backend_under_test(), x, dtype::float32);
+      for (std::int64_t c = 0; c < shape.channels; ++c) {
+        CHECK(found.mean[std::size_t(c)] == value(c));
+        CHECK(found.m2[std::size_t(c)] == 0);
+      }
+    }
+}
+
 // Not so on a CPU (docs/numerics.md).
 TEST_CASE("the mean of values near the largest is finite, as they are") {
   auto where = backend_under_test().where();

@@ -123,9 +123,11 @@ inline void check_finalize(backend& ops, dtype type, std::int64_t count,
   running_view view;
   if (running)
     view = {running_mean.data(), running_var.data()};
-  ops.finalize_moments(
-      {count, mean_there.data(), m2_there.data(), 3, type, ops.where()},
-      options, mean_there.data(), m2_there.data(), view);
+  // Of nothing there may be no arrays.
+  ops.finalize_moments({count, count == 0 ? nullptr : mean_there.data(),
+                        count == 0 ? nullptr : m2_there.data(), 3, type,
+                        ops.where()},
+                       options, mean_there.data(), m2_there.data(), view);
   auto found_mean = mean_there.read();
   auto found_inv_std = m2_there.read();
   auto found_running_mean = running_mean.read();

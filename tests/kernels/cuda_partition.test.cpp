@@ -1,15 +1,25 @@
 #include "kernels/cuda/alignment.hpp"
 #include "kernels/cuda/divisor.hpp"
+#include "kernels/cuda/merge_partials.hpp"
 #include "kernels/cuda/partition.hpp"
+#include "kernels/cuda/plane_reduce.hpp"
 #include "kernels/cuda/prepare_pass.hpp"
+#include "kernels/cuda/prepare_reduction.hpp"
+#include "kernels/cuda/rounds.hpp"
+#include "kernels/cuda/row_reduce.hpp"
 #include "kernels/cuda/row_tree.hpp"
 
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <cstdlib>
 #include <functional>
+#include <initializer_list>
+#include <iterator>
 #include <limits>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -57,6 +67,162 @@ void for_each_plan(const F& f) {
               for (auto aligned : {false, true})
                 f(tensor_shape{n, c, s},
                   plan_reduction(format, {n, c, s}, bytes, dense, aligned));
+}
+
+using indices = std::vector<std::int64_t>;
+
+/// A reduction that notes which vectors it is to load, and loads nothing.
+template <int Width>
+struct noting {
+  static constexpr int width = Width;
+  static constexpr int tensors = 1;
+
+  using real = float;
+
+  struct state {
+    std::int64_t unused = 0;
+  };
+
+  struct constants {};
+
+  using closing = constants;
+
+  struct fetched {};
+
+  template <int K>
+  struct values {};
+
+  sample_index samples;
+  indices* seen = nullptr;
+
+  [[nodiscard]] constants open(std::int64_t) const {
+    return {};
+  }
+  [[nodiscard]] closing before_close(std::int64_t) const {
+    return {};
+  }
+  template <bool>
+  [[nodiscard]] fetched fetch(std::int64_t flat) const {
+    seen->push_back(flat);
+    return {};
+  }
+  template <int K>
+  static void put(values<K>&, int, const fetched&, int, const constants&) {}
+  template <int K>
+  static void add(state&, int, const values<K>&, const constants&) {}
+};
+
+/// Checks what the first and the last thread of a block take of the first, the
+/// last and some other run of the last channel's planes.
+template <int Width>
+void check_planes(const tensor_shape& shape) {
+  auto plan = plan_reduction(first_format, shape, 16 / Width, false, Width > 1);
+  REQUIRE(plan.width == Width);
+  indices seen;
+  std::byte unused[16];
+  plane_task<noting<Width>> task{{{}, &seen}, plan, unused};
+  auto channel = shape.channels - 1;
+  auto per_plane = shape.spatial / Width;
+  for (auto split :
+       {std::int64_t{0}, per_plane / plan.chunk % plan.splits, plan.splits - 1})
+    for (int thread : {0, block_threads - 1}) {
+      indices expected;
+      auto end = std::min((split + 1) * plan.chunk, plan.units);
+      for (auto i = split * plan.chunk + thread; i < end; i += block_threads)
+        expected.push_back((i / per_plane * shape.channels + channel)
+                               * shape.spatial
+                           + i % per_plane * Width);
+      seen.clear();
+      REQUIRE(task.share(channel, split, thread).count
+              == int(expected.size()) * Width);
+      REQUIRE(seen == expected);
+    }
+}
+
+/// The same over rows, in the last tile.
+template <int Width>
+void check_rows(const tensor_shape& shape) {
+  auto plan = plan_reduction(last_format, shape, 16 / Width, false, Width > 1);
+  REQUIRE(plan.width == Width);
+  REQUIRE(plan.shape.fold == 1);
+  REQUIRE(plan.splits > 1);
+  indices seen;
+  std::byte unused[16];
+  row_task<noting<Width>> task{{{}, &seen}, plan, unused};
+  auto board = std::make_unique<row_board<noting<Width>>>();
+  auto column = (plan.tiles - 1) * plan.tile_width * Width;
+  for (auto split : {std::int64_t{0}, plan.splits - 1})
+    for (int row : {0, plan.tile_height - 1}) {
+      indices expected;
+      auto end = std::min((split + 1) * plan.chunk, plan.units);
+      for (auto i = split * plan.chunk + row; i < end; i += plan.tile_height)
+        expected.push_back(i * shape.channels + column);
+      seen.clear();
+      auto place = task.place_of(plan.tiles - 1, split, 0, row);
+      REQUIRE(task.share(place, *board) == int(expected.size()));
+      REQUIRE(seen == expected);
+    }
+}
+
+/// A reduction to the sum of partial results.
+struct summing {
+  using real = double;
+
+  struct state {
+    double sum = 0;
+  };
+
+  static state merge(const state& a, const state& b,
+                     const math::merge_weights<double>&) {
+    return {a.sum + b.sum};
+  }
+};
+
+/// Checks that the threads for the second of two channels merge its partial
+/// results, and know of how many elements these are; the last run is shorter.
+void check_partials(std::int64_t splits, std::int64_t fold, int threads) {
+  reduce_plan plan;
+  plan.shape = {last_format, 1, 2 * fold, 5 * splits - 2, fold};
+  plan.units = 5 * splits - 2;
+  plan.chunk = 5;
+  plan.splits = splits;
+  std::vector<stored<summing::state>> partials(std::size_t(plan.partials()));
+  double expected = 0;
+  for (std::int64_t column = 0; column < 2 * fold; ++column)
+    for (std::int64_t split = 0; split < splits; ++split) {
+      auto i = column * splits + split;
+      partials[std::size_t(i)].value.sum = double(i + 1);
+      if (column % 2 == 1)
+        expected += double(i + 1);
+    }
+  merge_partials_task<summing> task{{}, plan, partials.data()};
+  double sum = 0;
+  double count = 0;
+  for (int thread = 0; thread < threads; ++thread) {
+    auto place = task.place_of(1, 2, thread, threads);
+    sum += task.share(place, 1, 2, thread, threads).sum;
+    count += place.count;
+  }
+  REQUIRE(sum == expected);
+  REQUIRE(count == double(plan.units * fold));
+}
+
+/// Checks that a thread loads each of its units once, in their order, and
+/// nothing behind them.
+template <int Flight, int Width>
+void check_rounds(int left, int step) {
+  int loads = 0;
+  std::vector<int> added;
+  auto fetch = [&] { return loads++; };
+  auto add = [&](const auto& in) {
+    added.insert(added.end(), std::begin(in), std::end(in));
+  };
+  add_in_rounds<Flight, Width>(left, step, fetch, add);
+  auto expected = left > 0 ? (left - 1) / step + 1 : 0;
+  REQUIRE(loads == expected);
+  REQUIRE(added.size() == std::size_t(expected));
+  for (int i = 0; i < expected; ++i)
+    REQUIRE(added[std::size_t(i)] == i);
 }
 
 } // namespace
@@ -275,6 +441,95 @@ TEST_CASE("more than 2^31 elements are counted in 64 bits") {
   CHECK(last.end == pass.packs);
 }
 
+TEST_CASE("a reduction finds its elements behind the first 2^31") {
+  constexpr auto half = std::int64_t{1} << 31;
+  check_planes<1>({3, 2, 2 * half + 7});
+  check_planes<8>({3, 2, 2 * half + 8});
+  // Several planes in each step of a thread.
+  check_planes<8>({300, half / 128, 248});
+  check_rows<1>({1, 33, 2 * half + 7});
+  check_rows<8>({1, 24, 2 * half + 7});
+}
+
+TEST_CASE("an element behind the first 2^31 has its own place and mask bit") {
+  constexpr auto half = std::int64_t{1} << 31;
+  float first = 0;
+  tensor_layout layout{
+      dtype::float32, {2, 3, half}, first_format, 3 * half + 5, {}};
+  CHECK(place<float>({&first, layout}).gap == 5);
+  // Memory that is reserved, and used in one page.
+  std::unique_ptr<std::uint8_t, decltype(&std::free)> memory{
+      static_cast<std::uint8_t*>(std::calloc(half + 9, 1)), &std::free};
+  REQUIRE(memory != nullptr);
+  gapped<std::uint8_t> tensor{memory.get(), 8};
+  CHECK(tensor.at<true>({divisor{half}, true}, half) == memory.get() + half);
+  CHECK(tensor.at<false>({divisor{half}, false}, half)
+        == memory.get() + half + 8);
+  memory.get()[half / 8] = 0x90;
+  CHECK(mask_bits(memory.get(), half + 4) == 9);
+  store_mask<8>(memory.get(), half + 8, 0x5a, true);
+  CHECK(memory.get()[half / 8 + 1] == 0x5a);
+}
+
+TEST_CASE("a thread of a reduction loads its own units, and none behind them") {
+  for (int step : {1, 5, block_threads})
+    for (int left = -2 * step; left <= 20 * step; ++left) {
+      check_rounds<4, 4>(left, step);
+      check_rounds<8, 8>(left, step);
+      check_rounds<8, 1>(left, step);
+    }
+}
+
+TEST_CASE("the second pass merges each partial result of a channel once") {
+  for (int threads : {warp_threads, merge_threads})
+    for (std::int64_t splits = 1; splits <= 1200; ++splits)
+      check_partials(splits, splits % 3 == 0 ? 4 : 1, threads);
+}
+
+TEST_CASE("the values of neighbouring channels are loaded at once where each "
+          "array is aligned and a pack has whole runs of them") {
+  alignas(16) const float values[16]{};
+  const auto* odd = values + 1;
+  auto whole_runs = [](const channel_normalizer& from, std::int64_t channels,
+                       std::initializer_list<const void*> others) {
+    return channel_arrays<float>{from, channels, 8, others}.whole_runs;
+  };
+  channel_normalizer aligned;
+  for (const void** array :
+       {&aligned.mean, &aligned.spread, &aligned.weight, &aligned.bias})
+    *array = values;
+  CHECK(whole_runs(aligned, 24, {values, nullptr}));
+  CHECK_FALSE(whole_runs(aligned, 20, {values, nullptr}));
+  CHECK_FALSE(whole_runs(aligned, 24, {values, odd}));
+  for (auto array : {&channel_normalizer::mean, &channel_normalizer::spread,
+                     &channel_normalizer::weight, &channel_normalizer::bias}) {
+    auto one_odd = aligned;
+    one_odd.*array = odd;
+    CHECK_FALSE(whole_runs(one_odd, 24, {}));
+  }
+}
+
+TEST_CASE("the mask has no bit for 0 and NaN, and ReLU leaves NaN") {
+  constexpr auto nan = std::numeric_limits<float>::quiet_NaN();
+  alignas(16) const float x[8]{0, -1, nan, 2, 0, nan, 3, 0};
+  alignas(16) float y[8]{};
+  const float zero = 0;
+  const float one = 1;
+  std::uint8_t mask[8]{};
+  tensor_layout layout{dtype::float32, {1, 1, 8}, first_format, 8, {}};
+  channel_normalizer channel;
+  channel.mean = &zero;
+  channel.spread = &one;
+  with_normalize({x, layout}, channel, {y, layout}, {nullptr, true, mask},
+                 [](const auto& pass, const pass_plan& plan) {
+                   for (int thread = 0; thread < block_threads; ++thread)
+                     run_pass(pass, plan.range_of(0, thread), thread % 32);
+                 });
+  CHECK(mask[0] == 0x48);
+  for (int i = 0; i < 8; ++i)
+    CHECK((i == 2 || i == 5 ? y[i] != y[i] : y[i] == std::max(x[i], 0.0f)));
+}
+
 TEST_CASE("vectors need aligned starts and strides") {
   alignas(16) std::byte memory[32];
   CHECK(start_aligned({memory, nullptr, memory + 16}));
@@ -285,6 +540,11 @@ TEST_CASE("vectors need aligned starts and strides") {
   CHECK(stride_aligned(layout));
   layout.sample_stride = 37;
   CHECK_FALSE(stride_aligned(layout));
+  layout.type = dtype::float16;
+  layout.sample_stride = 36;
+  CHECK_FALSE(stride_aligned(layout));
+  layout.sample_stride = 40;
+  CHECK(stride_aligned(layout));
 }
 
 TEST_CASE(

@@ -68,18 +68,26 @@ inline void check_moments(backend& ops, const placement& where, double mean,
   }
 }
 
+/// What `backward_reduce` is asked for besides the sums.
+struct wanted_gradients {
+  bool weight = false;
+  bool bias = false;
+};
+
 /// `backward_reduce` gives the sums over each channel.
 /// @param extra_stride  how much further apart the samples of dy stand.
+/// @param extra_offset  how many elements more are before dy.
 inline void check_backward_reduce(backend& ops, const placement& where,
-                                  bool masked, bool gradients,
-                                  std::int64_t extra_stride = 0) {
+                                  bool masked, wanted_gradients wanted,
+                                  std::int64_t extra_stride = 0,
+                                  std::int64_t extra_offset = 0) {
   const auto& layout = where.layout;
   auto type = statistics_type(layout.type);
   random_channels channels{type, layout.shape.channels};
   host_tensor x{layout, where.offset};
   auto dy_layout = layout;
   dy_layout.sample_stride += extra_stride;
-  host_tensor dy{dy_layout, where.offset};
+  host_tensor dy{dy_layout, where.offset + extra_offset};
   x.fill_noise(4, 3, 1);
   dy.fill_noise(5, -3, 1);
   placed_tensor x_there{ops, x};
@@ -97,11 +105,12 @@ inline void check_backward_reduce(backend& ops, const placement& where,
   channel_parameters parameters;
   parameters.mean = mean.data();
   backward_sums out{sum_dy.data(), sum_dy_xmu.data()};
-  if (gradients) {
+  if (wanted.weight) {
     parameters.inv_std = inv_std.data();
     out.weight_grad = weight_grad.data();
-    out.bias_grad = bias_grad.data();
   }
+  if (wanted.bias)
+    out.bias_grad = bias_grad.data();
   ops.backward_reduce(
       dy_there.view(), x_there.view(), parameters,
       masked ? static_cast<const std::uint8_t*>(mask.data()) : nullptr, out);
@@ -128,13 +137,54 @@ inline void check_backward_reduce(backend& ops, const placement& where,
     auto sum = double(dy_sum[c]), xmu = double(xmu_sum[c]);
     check_near(found_dy[c], sum, unit * dy_size[c], label + " sum_dy");
     check_near(found_xmu[c], xmu, unit * xmu_size[c], label + " sum_dy_xmu");
-    if (!gradients)
-      continue;
-    check_near(found_bias[c], sum, unit * dy_size[c], label + " bias_grad");
-    check_near(found_weight[c], xmu * channels.inv_std[c],
-               unit * xmu_size[c] * channels.inv_std[c],
-               label + " weight_grad");
+    if (wanted.bias)
+      check_near(found_bias[c], sum, unit * dy_size[c], label + " bias_grad");
+    if (wanted.weight)
+      check_near(found_weight[c], xmu * channels.inv_std[c],
+                 unit * xmu_size[c] * channels.inv_std[c],
+                 label + " weight_grad");
   }
+}
+
+/// `backward_reduce` and `backward_input` take what the mask leaves out of dy
+/// for 0: here all of it, and it is `spoiler`.
+inline void check_masked(backend& ops, const tensor_layout& layout,
+                         double spoiler) {
+  host_tensor dy{layout, 0};
+  dy.for_each([&](auto n, auto c, auto s) { dy.set(n, c, s, spoiler); });
+  host_tensor x{layout, 0};
+  x.fill_noise(4, 3, 1);
+  placed_tensor x_there{ops, x};
+  placed_tensor dy_there{ops, dy};
+  placed_tensor dx{ops, host_tensor{layout, 0}};
+  placed_tensor residual_grad{ops, host_tensor{layout, 0}};
+  auto type = statistics_type(layout.type);
+  random_channels channels{type, layout.shape.channels};
+  placed_array mean{ops, type, channels.mean};
+  placed_array inv_std{ops, type, channels.inv_std};
+  std::vector<double> nothing(channels.mean.size(), NAN);
+  placed_array sum_dy{ops, type, nothing};
+  placed_array sum_dy_xmu{ops, type, nothing};
+  std::vector<std::byte> bits(mask_size(layout));
+  buffer mask{ops, bits};
+  const auto* data = static_cast<const std::uint8_t*>(mask.data());
+  channel_parameters parameters{mean.data(), inv_std.data(), nullptr, nullptr};
+  ops.backward_reduce(dy_there.view(), x_there.view(), parameters, data,
+                      {sum_dy.data(), sum_dy_xmu.data()});
+  ops.backward_input(
+      dy_there.view(), x_there.view(), parameters,
+      {sum_dy.data(), sum_dy_xmu.data(), layout.shape.per_channel()}, data,
+      dx.view(), residual_grad.data());
+  const std::vector<double> zeros(nothing.size());
+  CHECK(sum_dy.read() == zeros);
+  CHECK(sum_dy_xmu.read() == zeros);
+  auto found = dx.read();
+  auto passed = residual_grad.read();
+  int other = 0;
+  x.for_each([&](auto n, auto c, auto s) {
+    other += found.get(n, c, s) != 0 || passed.get(n, c, s) != 0 ? 1 : 0;
+  });
+  CHECK(other == 0);
 }
 
 } // namespace syncnorm::testing

@@ -157,8 +157,10 @@ TEST_CASE("tensors of one call may have different gaps between samples") {
           options.residual = options.relu = options.mask = true;
           check_normalize(backend_under_test(), where, options);
           check_backward_input(backend_under_test(), where, options);
-          check_backward_reduce(backend_under_test(), where, true, true, 16);
-          check_backward_reduce(backend_under_test(), where, true, true, 5);
+          check_backward_reduce(backend_under_test(), where, true, {true, true},
+                                16);
+          check_backward_reduce(backend_under_test(), where, true, {true, true},
+                                5);
         });
 }
 
@@ -180,9 +182,47 @@ TEST_CASE("backward_reduce is right for every dtype, layout and size") {
   std::mt19937 random;
   for_all_placements([&](const placement& where) {
     auto turn = random();
+    auto both = (turn & 2) != 0;
     check_backward_reduce(backend_under_test(), where, (turn & 1) != 0,
-                          (turn & 2) != 0);
+                          {both, both});
   });
+}
+
+TEST_CASE("backward_reduce gives either gradient without the other") {
+  auto where = backend_under_test().where();
+  for (auto format :
+       {memory_format::channels_first, memory_format::channels_last})
+    for (auto shape : {tensor_shape{3, 5, 7}, {2, 3, 40000}}) {
+      placement one{{dtype::float32, shape, format,
+                     shape.channels * shape.spatial, where},
+                    0};
+      check_backward_reduce(backend_under_test(), one, false, {true, false});
+      check_backward_reduce(backend_under_test(), one, false, {false, true});
+    }
+}
+
+TEST_CASE("dy and x of backward_reduce may lie in memory in different ways") {
+  for (auto shape : {tensor_shape{3, 5, 16}, {4, 16, 32}, {9, 32, 1}})
+    for_each_placement(
+        shape, backend_under_test().where(), [](const placement& where) {
+          auto dense = where.layout.shape.channels * where.layout.shape.spatial;
+          check_backward_reduce(backend_under_test(), where, true, {true, true},
+                                dense - where.layout.sample_stride);
+          check_backward_reduce(backend_under_test(), where, true, {true, true},
+                                0, where.offset == 0 ? 1 : -1);
+        });
+}
+
+TEST_CASE("what the mask leaves out counts nothing, even if it is no number") {
+  auto where = backend_under_test().where();
+  for (auto format :
+       {memory_format::channels_first, memory_format::channels_last})
+    for (auto spoiler : {double(NAN), double(INFINITY)})
+      for (std::int64_t spatial : {7, 64})
+        check_masked(
+            backend_under_test(),
+            {dtype::float32, {2, 8, spatial}, format, 8 * spatial, where},
+            spoiler);
 }
 
 TEST_CASE("backward_input gives its formula for every dtype, layout and size") {
@@ -208,6 +248,27 @@ TEST_CASE("merged moments are those of all values, also by groups") {
   check_merge(backend_under_test(), dtype::float32, 3, 1025, 4);
   check_merge(backend_under_test(), dtype::float32, 3, 2048, 64);
   check_merge(backend_under_test(), dtype::float32, 300, 4, 2);
+}
+
+TEST_CASE("a part of the first of two launches counts, whether it is of one "
+          "value or of billions") {
+  for (auto type : {dtype::float32, dtype::float64})
+    for (auto count : {std::int64_t{1}, std::int64_t{1} << 32}) {
+      placed_array mean{backend_under_test(), type, {3}};
+      placed_array other{backend_under_test(), type, {5}};
+      placed_array m2{backend_under_test(), type, {0}};
+      auto part = [&](std::int64_t of, const placed_array& from) {
+        return const_moments_view{
+            of, from.data(), m2.data(), 1, type, backend_under_test().where()};
+      };
+      std::vector<const_moments_view> parts(1025, part(0, mean));
+      parts[7] = part(count, mean);
+      parts[1024] = part(count, other);
+      auto found = run_merge(backend_under_test(), parts);
+      CHECK(found.count == 2 * count);
+      CHECK(found.mean[0] == 4);
+      CHECK(found.m2[0] == 2 * double(count));
+    }
 }
 
 TEST_CASE("moments may be merged into the first part") {

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <utility>
 #include <vector>
 
 using namespace syncnorm;
@@ -176,6 +177,55 @@ TEST_CASE("the sample stride of a single sample may be any number") {
     check_normalize(one, {}, false);
     check_normalize(one, {.relu = true, .mask = true}, true);
   }
+}
+
+TEST_CASE("gaps of the input alone, or of the output alone, are skipped") {
+  for (tensor_shape shape : {tensor_shape{3, 1, 7}, {3, 5, 7}, {4, 6, 1}})
+    for (auto format : all_formats)
+      for (auto [in_gap, out_gap] : {std::pair{5, 0}, {0, 5}}) {
+        auto gapless = shape.channels * shape.spatial;
+        tensor_layout in{dtype::float32, shape, format, gapless + in_gap, {}};
+        auto out = in;
+        out.sample_stride = gapless + out_gap;
+        INFO(describe(in), ", that of the output ", out.sample_stride);
+        channels k{dtype::float32, shape.channels};
+        tensor x{in, random_values(shape, 27, 0, 2)};
+        tensor y{out};
+        guarded_memory mask{relu_mask_bytes(in)};
+        normalize({}, x.view(), k.get(), y.view());
+        auto source = x.get();
+        CHECK(wrong_elements(source, source, y.get(), k.rounded(), {}, mask, in)
+              == 0);
+        CHECK(y.guards_intact());
+      }
+}
+
+TEST_CASE("zero is not positive, whatever its sign") {
+  tensor_shape shape{2, 3, 17};
+  values zeros{shape};
+  zeros.for_each([&](auto n, auto c, auto s) {
+    zeros.at(n, c, s) = s % 2 == 0 ? 0.0 : -0.0;
+  });
+  for_each_target([&] {
+    for (auto type : all_types)
+      for (const auto& one : layouts_of(type, shape)) {
+        INFO(describe(one.layout));
+        auto stored = statistics_type(type);
+        channel_array mean{stored, std::vector(3, 0.0)};
+        channel_array inv_std{stored, std::vector(3, 1.0)};
+        tensor x{one.layout, zeros, one.skip};
+        tensor y{one.layout, one.skip};
+        guarded_memory mask{relu_mask_bytes(one.layout)};
+        normalize(
+            {}, x.view(), {mean.data(), inv_std.data()}, y.view(),
+            {nullptr, true, reinterpret_cast<std::uint8_t*>(mask.data())});
+        int positive = 0;
+        zeros.for_each([&](auto n, auto c, auto s) {
+          positive += bit_of(mask, one.layout, n, c, s) ? 1 : 0;
+        });
+        CHECK(positive == 0);
+      }
+  });
 }
 
 TEST_CASE("without weight and bias they are 1 and 0") {

@@ -155,6 +155,34 @@ TEST_CASE("a split into any number of parts is one into as many as there are "
   CHECK(all == most_parts(64));
 }
 
+TEST_CASE("rows that are folded are not cut by their channels") {
+  // Of two cache lines each, in one slab. The parts of a row would share the
+  // sums of the rows that are taken for one.
+  for (std::int64_t channels : {65, 100, 127}) {
+    tensor_layout layout{dtype::float32,
+                         {70, channels, 9},
+                         memory_format::channels_last,
+                         channels * 9,
+                         {}};
+    tensor x{layout, random_values(layout.shape, 64, 1, 2)};
+    scratch_memory scratch{batch_moments_workspace(layout)};
+    std::int64_t most = 1;
+    parallel_for split{[](void* self, std::int64_t parts,
+                          parallel_for::body_type body, void* context) {
+                         *static_cast<std::int64_t*>(self) = parts;
+                         for (std::int64_t i = 0; i < parts; ++i)
+                           body(context, i);
+                       },
+                       &most, 8};
+    channel_array mean{dtype::float32, channels};
+    channel_array m2{dtype::float32, channels};
+    moments_view out{0, mean.data(), m2.data(), channels, dtype::float32, {}};
+    batch_moments({{}, nullptr, &split}, x.view(), out, scratch.get());
+    INFO(channels, " channels");
+    CHECK(most == 1);
+  }
+}
+
 TEST_CASE("a single channel is cut as well") {
   struct counter {
     std::int64_t fewest = 4;

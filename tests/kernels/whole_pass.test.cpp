@@ -395,6 +395,49 @@ TEST_CASE("a pass in one call does not depend on the split, bit for bit") {
   });
 }
 
+namespace {
+
+/// Runs the parts one after the other, from the last one to the first, and
+/// counts how many of them change an element of dx.
+struct write_watch {
+  explicit write_watch(const layer& of) : it{of}, writers{of.layout.shape} {}
+
+  const layer& it;
+  values writers;
+
+  static void run(void* self, std::int64_t parts, parallel_for::body_type body,
+                  void* context) {
+    auto& watch = *static_cast<write_watch*>(self);
+    while (parts-- > 0) {
+      auto before = watch.it.dx.get();
+      body(context, parts);
+      auto after = watch.it.dx.get();
+      after.for_each([&](auto n, auto c, auto s) {
+        if (before.at(n, c, s) != after.at(n, c, s))
+          ++watch.writers.at(n, c, s);
+      });
+    }
+  }
+};
+
+} // namespace
+
+TEST_CASE("each element of dx that is written past the caches is written by "
+          "one part") {
+  for_each_cpu([] {
+    layer it{written_past_the_caches().front()};
+    it.forward({}, {}, it.y.view());
+    write_watch watch{it};
+    parallel_for split{write_watch::run, &watch, 3};
+    it.backward({{}, nullptr, &split}, nullptr, it.dx.view());
+    int wrong = 0;
+    watch.writers.for_each([&](auto n, auto c, auto s) {
+      wrong += watch.writers.at(n, c, s) == 1 ? 0 : 1;
+    });
+    CHECK(wrong == 0);
+  });
+}
+
 TEST_CASE("passes over an empty batch set what their steps set") {
   for (tensor_shape shape : {tensor_shape{0, 3, 4}, {2, 3, 0}}) {
     auto layout =
