@@ -101,7 +101,7 @@ std::string gap_after(const std::vector<metrics_row>& rows, std::uint64_t steps,
   if (rows.empty())
     return "";
   const auto& first = rows.front();
-  auto step = first.is_epoch() ? first.step : first.step - 1;
+  auto step = first.step;
   auto epoch = first.epoch - 1;
   for (const auto& row : rows) {
     auto& last = row.is_epoch() ? epoch : step;
