@@ -318,8 +318,9 @@ TEST_CASE_FIXTURE(system_fixture, "what a parent answers to a generation that "
     auto one = x.send(1);
     auto two = x.send(2);
     x.tree.kill(2);
+    x.tree.enlist(x.relay, replica_range{2, 1});
     CHECK(one().failed(errc::participant_down));
-    x.enlist_both();
+    x.tree.enlist(x.relay, replica_range{1, 1});
     one = x.send(1);
     if (fails)
       x.order(std::uint64_t{0}, std::string{"too late"});
@@ -368,6 +369,43 @@ TEST_CASE_FIXTURE(system_fixture,
     auto got = (*wait)();
     CHECK_MESSAGE(got.value == block{10}, got.text());
   }
+}
+
+TEST_CASE_FIXTURE(system_fixture,
+                  "of a replica that dies when its relay has sent "
+                  "for all, the parent is told, once: the "
+                  "others have what it answers") {
+  for (bool fails : {false, true}) {
+    obedient_tree x{system};
+    x.enlist_both();
+    auto one = x.send(1);
+    auto two = x.send(2);
+    x.tree.pipe(2).give_up(x.tree.actor(2), "no data");
+    x.tree.kill(2);
+    x.settle();
+    CHECK(x.failures() == 1);
+    if (fails)
+      x.order(std::uint64_t{0}, std::string{"no data, says the parent"});
+    else
+      x.order(std::uint64_t{0}, 10.0);
+    auto got = one();
+    CHECK_MESSAGE((fails ? got.failed(errc::participant_failed, {"the parent"})
+                         : got.value == block{10}),
+                  got.text());
+  }
+}
+
+TEST_CASE_FIXTURE(system_fixture, "who replaces a replica that has died when "
+                                  "its relay has sent for all need not wait "
+                                  "for what the parent answers") {
+  obedient_tree x{system};
+  x.enlist_both();
+  auto one = x.send(1);
+  auto two = x.send(2);
+  x.tree.kill(2);
+  auto again = x.tree.enlist(x.relay, 2);
+  CHECK_MESSAGE(again.value, again.text());
+  CHECK(one().failed(errc::participant_down, {"replica 2 is down"}));
 }
 
 TEST_CASE_FIXTURE(system_fixture, "a relay counts that somebody above it left "

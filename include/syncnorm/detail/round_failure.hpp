@@ -39,6 +39,8 @@ caf::error round_keeper<In, Out>::blame(std::size_t position, caf::error reason,
                                         bool quietly) {
   if (policy_ == failure_policy::fail_round
       || seats_[position].identifier == 0) {
+    if (is_decided_above(reason))
+      return reason;
     is_untold_ = quietly;
     fail(std::move(reason));
     return *failure_;

@@ -142,6 +142,11 @@ protected:
 
   virtual void on_new_generation() {}
 
+  /// Whether somebody else says what that means for this round, and tells all.
+  virtual bool is_decided_above(const caf::error&) {
+    return false;
+  }
+
   virtual void on_failed(fault) {}
 
   /// The last participant was expelled.

@@ -136,6 +136,8 @@ private:
   /// Who has left does not keep its identifier until the parent answers.
   void on_contest() override {
     blame_departed();
+    if (undecided_)
+      this->fail(*undecided_);
   }
 
   void on_new_generation() override {
@@ -154,6 +156,7 @@ private:
               if (!is_current(round))
                 return;
               ++upstream_->round;
+              undecided_.reset();
               this->answer([&](std::size_t) { return reply; });
             },
             [this, round](caf::error& reason) {
@@ -204,7 +207,20 @@ private:
                   == caf::actor_cast<caf::actor_control_block*>(parent_);
   }
 
+  /// The messages of a complete round are above. So it fails for all replicas
+  /// of the tree, or for none: then the next one does, as the parent says.
+  bool is_decided_above(const caf::error& reason) override {
+    if (!this->is_complete() || !upstream_)
+      return false;
+    if (!undecided_) {
+      undecided_ = reason;
+      detail::send(this, parent_, round_failed_atom_v, *upstream_, reason);
+    }
+    return true;
+  }
+
   void on_failed(fault from) override {
+    undecided_.reset();
     if (from == fault::here && upstream_)
       detail::send(this, parent_, round_failed_atom_v, *upstream_,
                    *this->failure());
@@ -280,6 +296,9 @@ private:
   /// The tag of the next message to the parent; nothing unless registered, and
   /// nothing any more when the round has failed.
   std::optional<round_tag> upstream_;
+  /// What the parent has heard of somebody here while it had the messages of
+  /// this round, until it answers them.
+  std::optional<caf::error> undecided_;
   /// For which message the parent has heard that it is late.
   std::optional<round_tag> reported_;
   /// The id of the parent's answer to a registration, while that is under way.
