@@ -64,7 +64,8 @@ public:
                                : failure_policy::continue_with_survivors},
         tree_{system, random_, options_} {}
 
-  /// Generations, of up to two rounds without a fault and one with any.
+  /// Generations, of up to two rounds without a fault, one with any, and, with
+  /// survivors, one of those.
   /// @returns what was wrong, or empty.
   std::string run() {
     for (int generation = 0; generation < 6; ++generation) {
@@ -77,7 +78,10 @@ public:
           break;
       if (round_ <= faultless)
         continue;
-      if (auto wrong = play(true); !wrong.empty())
+      auto wrong = play(true);
+      if (wrong.empty() && goes_on())
+        wrong = play_on();
+      if (!wrong.empty())
         return wrong;
     }
     return "";
@@ -108,6 +112,32 @@ private:
     hear_of_failure();
     auto wrong = what_is_wrong();
     return wrong.empty() ? "" : wrong + report();
+  }
+
+  /// Whether the next round is of all who are not at fault.
+  bool goes_on() const {
+    return options_.policy == failure_policy::continue_with_survivors
+           && is_patient_ && is_honest(0) && !has(deed::sends_another_size);
+  }
+
+  /// All who are alive send; who was at fault is not in the sum.
+  std::string play_on() {
+    messages_.clear();
+    ++round_;
+    double expected = 0;
+    for (std::int64_t i = 0; i < tree_.replicas(); ++i) {
+      if (is_survivor(i))
+        expected += bit_of(i);
+      if (deed_of(i) != deed::dies && deed_of(i) != deed::sends_and_dies)
+        send(i);
+    }
+    for (auto& x : messages_)
+      x.got = x.wait();
+    for (const auto& x : messages_)
+      if (is_survivor(x.replica) ? x.got.value != block{expected}
+                                 : x.got.value.has_value())
+        return "not the survivors alone" + report();
+    return "";
   }
 
   void choose_faults(std::vector<std::int64_t>& steps) {
@@ -258,21 +288,21 @@ private:
                                                  : "";
   }
 
-  /// Who is not at fault, nor behind a relay that is, has the value and is in
-  /// it; what a callback throws ends the round for all, and so does the owner.
+  /// They have the value and are in it; what a callback throws ends the round
+  /// for all, and so does the owner.
   std::string what_is_wrong_with_survivors() const {
-    if (!is_patient_ || !is_honest(0) || has(deed::sends_another_size))
+    if (!goes_on())
       return "";
     std::optional<double> sum;
     for (const auto& x : messages_) {
-      if (!is_honest(x.replica) || tree_.is_cut_off(x.replica))
+      if (!is_survivor(x.replica))
         continue;
       if (!x.got.value)
         return "a survivor has an error";
       sum = (*x.got.value)[0];
     }
     for (std::int64_t i = 0; i < tree_.replicas(); ++i)
-      if (is_honest(i) && !tree_.is_cut_off(i) && !is_in(i, sum.value()))
+      if (is_survivor(i) && !is_in(i, sum.value()))
         return "a value without a survivor";
     return "";
   }
@@ -288,6 +318,11 @@ private:
 
   bool is_honest(std::int64_t replica) const {
     return deed_of(replica) == deed::sends;
+  }
+
+  /// Not at fault, nor behind a relay that is.
+  bool is_survivor(std::int64_t replica) const {
+    return is_honest(replica) && !tree_.is_cut_off(replica);
   }
 
   bool has(deed what) const {
