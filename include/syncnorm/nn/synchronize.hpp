@@ -40,16 +40,16 @@ namespace syncnorm::nn {
 ///
 /// The copies are models of one shape, made for example by `clone()`, which
 /// drops `requires_grad=false`: such copies of a frozen model are not frozen.
-/// It drops the names of a `Sequential`'s children, too, and makes two of one
-/// that stands there twice: beside such a model its clones are refused, but not
-/// beside each other. Their position is their identifier. Layers that differ in
-/// their number of channels, or of which one has weights or running statistics
-/// and another has not, are of different shapes. A call in which copies differ
-/// in epsilon, its mode or momentum is refused. Copy 0's running statistics and
-/// counters count; the other copies take over the results, so that all stay
-/// equal. Gradients of parameters stay local: added up, they are the whole
-/// batch's if the copies' losses add up to its loss, so that means are weighed
-/// by each copy's share of the samples.
+/// It drops the names of a `Sequential`'s children, too (that of libtorch 2.15
+/// does not), and makes two of one that stands there twice: beside such a model
+/// its clones are refused, but not beside each other. Their position is their
+/// identifier. Layers that differ in their number of channels, or of which one
+/// has weights or running statistics and another has not, are of different
+/// shapes. A call in which copies differ in epsilon, its mode or momentum is
+/// refused. Copy 0's running statistics and counters count; the other copies
+/// take over the results, so that all stay equal. Gradients of parameters stay
+/// local: added up, they are the whole batch's if the copies' losses add up to
+/// its loss, so that means are weighed by each copy's share of the samples.
 ///
 /// Copies that were synchronized before are released first, also after an
 /// error. A single copy sends no message.
@@ -66,7 +66,8 @@ namespace syncnorm::nn {
 /// @param system spawns the masters, one a layer; must outlive the copies, or
 ///               at least their release, else its destructor waits for ever.
 /// @throws error `invalid_argument` if there are no copies, one is null, two
-///         differ in shape (naming the first difference) or share a layer.
+///         differ in shape (naming the first difference) or share a layer, or
+///         `options` are wrong.
 ///
 ///     nn::synchronize(system, copies);
 ///     // on the thread of replica r:
