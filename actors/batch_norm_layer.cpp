@@ -64,6 +64,17 @@ std::string batch_norm_layer::kind() const {
   return detail::kind_of(replica_.options());
 }
 
+template <class F>
+auto batch_norm_layer::alone(const char* call, F pass) {
+  detail::one_user::use here{users_};
+  if (!here)
+    throw error{errc::invalid_argument,
+                fmt::format("layer {}: {}: another thread is in a pass of this "
+                            "copy: one thread uses a copy at a time",
+                            replica_.options().name, call)};
+  return pass();
+}
+
 // -- replication --------------------------------------------------------------
 
 void batch_norm_layer::on_data_parallel_replicate(callback_context& context,
@@ -80,10 +91,12 @@ void batch_norm_layer::on_data_parallel_replicate(callback_context& context,
 }
 
 void batch_norm_layer::on_data_parallel_release() {
-  if (!participant_)
-    return;
-  participant_.reset();
-  may_stand_alone_ = false;
+  alone("release", [this] {
+    if (!participant_)
+      return;
+    participant_.reset();
+    may_stand_alone_ = false;
+  });
 }
 
 void batch_norm_layer::on_data_parallel_failure(const std::string& why) {
@@ -104,17 +117,6 @@ batch_norm_layer::require_participant(const char* call) {
 }
 
 // -- passes -------------------------------------------------------------------
-
-template <class F>
-auto batch_norm_layer::alone(const char* call, F pass) {
-  detail::one_user::use here{users_};
-  if (!here)
-    throw error{errc::invalid_argument,
-                fmt::format("layer {}: {}: another thread is in a pass of this "
-                            "copy: one thread uses a copy at a time",
-                            replica_.options().name, call)};
-  return pass();
-}
 
 template <class F>
 auto batch_norm_layer::prepare_or_give_up(batch_norm_participant& with,

@@ -31,6 +31,9 @@ std::vector<torch::Tensor> scatter(const torch::Tensor& x,
   if (devices.empty())
     throw error{errc::invalid_argument,
                 "scatter: devices: expected 1 or more, got none"};
+  if (!x.defined())
+    throw error{errc::invalid_argument,
+                "scatter: x: expected a tensor, got an undefined one"};
   if (dim < -x.dim() || dim >= x.dim())
     throw error{errc::invalid_argument,
                 fmt::format("scatter: dim: expected one of a tensor of {} "

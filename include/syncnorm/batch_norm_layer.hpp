@@ -79,6 +79,8 @@ public:
                                   std::int64_t copy_id) override;
 
   /// Leaves the master; copy 0 ends it.
+  /// @throws error `invalid_argument`, and does nothing, if a thread is in a
+  ///         pass of this copy.
   void on_data_parallel_release() override;
 
   /// As `batch_norm_participant::give_up`. Safe to call after the round has
@@ -98,6 +100,8 @@ public:
   ///         other copies get `participant_failed`.
   /// @throws error `invalid_argument` if another thread is in a pass of this
   ///         copy, which goes on.
+  /// @throws error `device_failure`, and `deadline_exceeded` if a device does
+  ///         not finish in time; the other copies get `participant_failed`.
   /// @throws error `malformed_message` in training, if a counter of copy 0's
   ///         state is negative or cannot count x as well.
   /// @throws error `unregistered` in training, if this copy was not told whose

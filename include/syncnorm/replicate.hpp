@@ -34,8 +34,8 @@ void execute_replication_callbacks(const Copies& copies) {
 
 /// Undoes `execute_replication_callbacks`: calls `on_data_parallel_release` on
 /// every sub-module of every copy that has it, once. After an error in a
-/// forward or backward pass the copies are released, then replicated again.
-/// Does not compare the trees.
+/// forward or backward pass the copies are released, then replicated again:
+/// when every thread has come back from its pass. Does not compare the trees.
 /// @throws error `invalid_argument` before the first call, if a copy or a
 ///         sub-module is null; and what a call throws first, after the last.
 template <class Copies>

@@ -239,22 +239,28 @@ TEST_CASE_FIXTURE(replicated, "callbacks that run twice are refused, and the "
 }
 
 TEST_CASE_FIXTURE(layer_fixture, "a pass of a copy in which another thread is "
-                                 "in a pass is refused, and the other one goes "
-                                 "on") {
+                                 "in a pass is refused, and so is its release; "
+                                 "the other one goes on") {
   auto copies = make_copies(system, make_options(), 2);
   execute_replication_callbacks(copies);
   std::pair<errc, std::string> second;
+  std::pair<errc, std::string> release;
   run_all(2, [&](std::size_t r) {
     if (r == 1) {
       while (copies[0]->messages_sent() == 0)
         std::this_thread::yield();
       second = outcome_of([&] { forward(*copies[0], 0); });
+      release = outcome_of([&] { copies[0]->on_data_parallel_release(); });
     }
     forward(*copies[r], r);
   });
   CHECK(second.first == errc::invalid_argument);
   CHECK(second.second
         == "layer bn: forward: another thread is in a pass of this copy: one "
+           "thread uses a copy at a time");
+  CHECK(release.first == errc::invalid_argument);
+  CHECK(release.second
+        == "layer bn: release: another thread is in a pass of this copy: one "
            "thread uses a copy at a time");
   CHECK(copies[0]->replica().num_batches_tracked() == 1);
 }

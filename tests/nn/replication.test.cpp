@@ -208,8 +208,8 @@ struct overwritingImpl : torch::nn::Cloneable<overwritingImpl> {
 };
 TORCH_MODULE(overwriting);
 
-TEST_CASE("scatter takes dimensions from either end, and refuses others, no "
-          "devices and no parts") {
+TEST_CASE("scatter takes dimensions from either end, and refuses others, an "
+          "undefined tensor, no devices and no parts") {
   auto x = torch::randn({5, 3});
   auto expected = x.tensor_split(2);
   for (auto dim : {0, -2}) {
@@ -221,6 +221,8 @@ TEST_CASE("scatter takes dimensions from either end, and refuses others, no "
     CHECK(code_of([&] { std::ignore = scatter(x, cpu_times(2), dim); })
           == errc::invalid_argument);
   CHECK(code_of([&] { std::ignore = scatter(x, {}); })
+        == errc::invalid_argument);
+  CHECK(code_of([&] { std::ignore = scatter({}, cpu_times(2)); })
         == errc::invalid_argument);
   CHECK(code_of([&] { std::ignore = gather({}, torch::kCPU); })
         == errc::invalid_argument);
