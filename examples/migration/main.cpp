@@ -16,6 +16,7 @@
 #include <torch/torch.h>
 
 #include <cstdlib>
+#include <future>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -113,15 +114,15 @@ torch::Tensor train_replicas(caf::actor_system& system, const Net& net,
   std::vector<std::shared_ptr<NetImpl>> copies{
       net.ptr(), std::dynamic_pointer_cast<NetImpl>(net->clone())};
   nn::synchronize(system, copies);
-  std::vector<std::thread> threads;
+  std::vector<std::future<void>> replicas;
   for (std::size_t r = 0; r < copies.size(); ++r)
-    threads.emplace_back([&, r] {
+    replicas.push_back(std::async(std::launch::async, [&, r] {
       auto share = static_cast<double>(x[r].size(0)) / batch.size(0);
       auto loss = criterion(copies[r]->forward(x[r])) * share;
       loss.backward();
-    });
-  for (auto& thread : threads)
-    thread.join();
+    }));
+  for (auto& replica : replicas)
+    replica.get(); // throws what its thread has thrown
   auto mine = net->parameters();
   for (std::size_t i = 0; i < mine.size(); ++i) // those of the whole batch
     mine[i].mutable_grad() += copies[1]->parameters()[i].grad();

@@ -9,9 +9,9 @@
 #include <torch/torch.h>
 
 #include <cstdlib>
+#include <future>
 #include <iostream>
 #include <memory>
-#include <thread>
 #include <vector>
 
 using namespace syncnorm;
@@ -41,12 +41,13 @@ void step_together(caf::actor_system& system, const std::vector<net>& copies,
                    const torch::Tensor& x) {
   nn::synchronize(system, copies);
   auto parts = x.chunk(static_cast<std::int64_t>(copies.size()));
-  std::vector<std::thread> threads;
+  std::vector<std::future<void>> replicas;
   for (std::size_t r = 0; r < copies.size(); ++r)
-    threads.emplace_back(
-        [&, r] { sum_of_squares(copies[r], parts[r]).backward(); });
-  for (auto& thread : threads)
-    thread.join();
+    replicas.push_back(std::async(std::launch::async, [&, r] {
+      sum_of_squares(copies[r], parts[r]).backward();
+    }));
+  for (auto& replica : replicas)
+    replica.get(); // throws what its thread has thrown
   auto first = copies[0]->parameters();
   for (std::size_t r = 1; r < copies.size(); ++r)
     for (std::size_t i = 0; i < first.size(); ++i)

@@ -5,8 +5,8 @@
 #include <syncnorm/batch_norm_layer.hpp>
 
 #include <array>
+#include <future>
 #include <iostream>
-#include <thread>
 #include <vector>
 
 using namespace syncnorm;
@@ -21,9 +21,9 @@ void caf_main(caf::actor_system& system) {
   auto forward = [&](int r) {
     copies[r]->forward({x[r], layout}, {y[r], layout});
   };
-  std::thread other{[&] { forward(1); }};
+  auto other = std::async(std::launch::async, forward, 1);
   forward(0); // waits for the other copy
-  other.join();
+  other.get();
   std::cout << y[0][0] << ' ' << y[1][1] << '\n'; // -1.34164 1.34164
 }
 
