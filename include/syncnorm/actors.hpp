@@ -53,8 +53,9 @@ using sync_master_actor = detail::typed_actor<
     /// slot.
     caf::result<void>(run_master_atom, In, detail::reply_slot),
 
-    /// From anybody: how many slaves are registered for the next round; 0 after
-    /// a round that has failed, until the first registers again.
+    /// From anybody: how many slaves are registered for the next round, a relay
+    /// as all that it stands for; 0 after a round that has failed, until the
+    /// first registers again.
     caf::result<std::uint64_t>(nr_slaves_atom),
 
     /// From anybody: what the master has counted since it was spawned.
@@ -110,11 +111,12 @@ using batch_norm_slave_actor = detail::typed_actor<
     /// a CUDA device takes x from there or from host memory, and answers where
     /// x was. Who does not wait for the answer does not learn the id: x is
     /// kept until the copy is released.
-    /// Errors: shape_mismatch, dtype_mismatch, device_mismatch,
-    /// malformed_message if a counter cannot count x as well, for which the
-    /// other copies, if they take part, get participant_failed. Of the round,
-    /// if it is one, as run_slave_atom; master_down if the master's copy was
-    /// released.
+    /// Errors: shape_mismatch, dtype_mismatch, device_mismatch, and of a device
+    /// device_failure and, if it does not finish, deadline_exceeded: the other
+    /// copies, if they take part, get participant_failed. malformed_message,
+    /// for all of them, if a counter of copy 0 cannot count x as well. Of the
+    /// round, if it is one, as run_slave_atom; master_down if the master's copy
+    /// was released.
     caf::result<shared_tensor, std::uint64_t>(forward_atom, shared_tensor),
 
     /// From whoever feeds the layer: several batches together, each with
@@ -144,7 +146,8 @@ using batch_norm_slave_actor = detail::typed_actor<
 
     /// From the trainer: an array of the state, or a gradient, by its name:
     /// `weight`, `running_var`, ..., `weight.grad`, `bias.grad`.
-    /// Errors: invalid_argument for an unknown name.
+    /// Errors: invalid_argument for an unknown name; of a device device_failure
+    /// and, if it does not finish, deadline_exceeded.
     caf::result<double_array>(read_state_atom, std::string),
 
     /// From the trainer, between passes: overwrites that array. Answered when

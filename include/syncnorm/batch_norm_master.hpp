@@ -69,7 +69,7 @@ merge_messages(std::span<const identified<batch_norm_message>> messages,
                const device_stream& on = {});
 
 /// What the master makes of a round's messages, but for the number of a forward
-/// pass: `call` is 0. A function of its arguments only.
+/// pass: `pass` is 0. A function of its arguments only.
 ///
 /// Forward: merges the moments along the tree over the identifiers, then as
 /// `finalize_moments`, with the owner's `update`. A batch of no elements at all
@@ -85,7 +85,7 @@ merge_messages(std::span<const identified<batch_norm_message>> messages,
 ///            the owner's values.
 /// @throws error `shape_mismatch`, `dtype_mismatch`, `invalid_argument` or
 ///         `malformed_message`, naming the replica, if the messages disagree
-///         with the owner's in mode, call, type, channels, number of batches
+///         with the owner's in mode, pass, type, channels, number of batches
 ///         or the options of `update`, have another size than they say, or
 ///         count more than 2^63 - 1 elements together;
 ///         `device_mismatch` if parts of a message lie on several devices.

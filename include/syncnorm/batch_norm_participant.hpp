@@ -88,8 +88,7 @@ public:
   batch_norm_reply run(batch_norm_message message);
 
   /// The first half of `run`: sends, and waits for nobody but a device whose
-  /// values must go through the host. If its message is the round's last, the
-  /// merge of all may run in this call.
+  /// values must go through the host. The merge of all may run in this call.
   /// @throws error `invalid_argument` if a reply is outstanding; as `run`.
   void begin(batch_norm_message message);
 

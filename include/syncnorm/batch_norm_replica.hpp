@@ -111,7 +111,7 @@ public:
   /// @throws error `shape_mismatch`, `dtype_mismatch`, `device_mismatch`,
   ///         `invalid_argument`; in training `malformed_message` if a counter
   ///         of the state is negative or cannot count x as well; nothing is
-  ///         written then.
+  ///         written then. Of a device `device_failure`.
   batch_norm_tape forward_alone(const const_tensor_view& x,
                                 const tensor_view& y,
                                 batch_norm_tape reused = {});

@@ -11,8 +11,10 @@ namespace syncnorm {
 /// normalized with. x itself is the caller's to keep.
 class batch_norm_tape {
 public:
-  /// The mean of the whole batch, or in evaluation the running mean; C
-  /// elements, none on a CUDA device, where `device_statistics` has them.
+  /// The mean of the whole batch; in evaluation the running mean, or, without
+  /// running statistics, that of this replica's batch; online that of
+  /// everything seen so far. C elements, none on a CUDA device, where
+  /// `device_statistics` has them.
   [[nodiscard]] const channel_array& mean() const noexcept {
     return mean_;
   }
@@ -27,8 +29,8 @@ public:
     return device_statistics_;
   }
 
-  /// Elements of each channel that the statistics were made from; 0 in
-  /// evaluation.
+  /// Elements of each channel that the statistics were made from; 0 for
+  /// running statistics.
   [[nodiscard]] std::int64_t count() const noexcept {
     return count_;
   }

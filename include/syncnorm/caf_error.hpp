@@ -23,11 +23,11 @@ namespace syncnorm {
 
 /// Returns the text of `x` for a person: `"deadline_exceeded: layer bn2, round
 /// 17: waited 30 s for replica 3; have replicas 0, 1, 2"`. For errors of CAF's
-/// own, what CAF prints.
+/// own, what CAF prints; of an exit reason its name alone, as `kill`.
 [[nodiscard]] std::string describe(const caf::error& x);
 
-/// Returns the text of `x` without its code; for errors of CAF's own, what CAF
-/// prints.
+/// Returns the text of `x` without its code; for errors of CAF's own, as
+/// `describe`.
 [[nodiscard]] std::string text_of(const caf::error& x);
 
 namespace detail {

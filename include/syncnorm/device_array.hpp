@@ -44,7 +44,9 @@ public:
 
   /// Somebody else's stream, null for the device's default one. It must outlive
   /// this object, its copies and the arrays that were made on it.
-  /// @throws error `device_unavailable` if `where` is not there.
+  /// @throws error `device_unavailable` if `where` is not there. That the
+  ///         stream is of another device is a `device_mismatch` of what first
+  ///         uses it.
   [[nodiscard]] static device_stream borrow(device_runtime& runtime,
                                             const device& where, void* stream);
 
@@ -116,7 +118,9 @@ public:
 
   /// Memory for `size` elements, to be written by what is enqueued on `stream`
   /// before `publish`.
-  /// @throws error `invalid_argument` if there is no stream, `device_failure`.
+  /// @throws error `invalid_argument` if there is no stream,
+  ///         `device_unavailable` on a CUDA device without memory pools or
+  ///         beyond the first 128, `device_failure`.
   device_array(const device_stream& stream, dtype type, std::size_t size);
 
   /// It is written: the ready-event is recorded. To be called once, before

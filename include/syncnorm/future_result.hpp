@@ -50,8 +50,8 @@ public:
     return {};
   }
 
-  /// Waits until somebody puts, and returns that. Whoever holds the other end
-  /// owes a result by its own deadline; see `future_writer`. Not to be called
+  /// Waits until somebody puts, and returns that, without a deadline: that is
+  /// for whoever holds the other end; see `future_writer`. Not to be called
   /// from one of CAF's workers, which may be what the result needs.
   [[nodiscard]] caf::expected<T> get() {
     if (!detail::spin_until(state_, ready))

@@ -73,7 +73,8 @@ find_named(caf::actor_system& system, const std::set<std::string>& interface,
 /// Returns the handle of the master or relay that the directory at that address
 /// has by that name.
 /// @returns errors as `remote_handle`; `invalid_argument` if there is none of
-///          that name, or it is of another type.
+///          that name, or it is of another type; `malformed_message` if what
+///          the directory answers is no actor of its node.
 template <class In, class Out>
 [[nodiscard]] caf::expected<sync_master_actor<In, Out>>
 remote_master(caf::actor_system& system, const std::string& host,

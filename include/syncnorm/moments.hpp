@@ -72,8 +72,9 @@ struct moments_view {
 ///              empty x.
 /// @throws error `shape_mismatch`, `dtype_mismatch`, `device_mismatch`,
 ///         `invalid_argument` (null or misaligned pointer, memory that overlaps
-///         so that something would be overwritten before it is read; not
-///         checked for tensors with gaps between their samples),
+///         so that something would be overwritten before it is read, not
+///         checked for tensors with gaps between their samples; on CUDA, more
+///         blocks than a grid has),
 ///         `workspace_too_small`, `device_unavailable` (a build without CUDA),
 ///         `device_failure`; nothing is written before the arguments are
 ///         checked.

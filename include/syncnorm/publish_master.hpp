@@ -45,9 +45,9 @@ caf::expected<std::uint16_t> publish_actor(caf::actor_system& system,
 /// Publishes a master, a relay, or any other actor, for other nodes. From then
 /// on it lives until it is told to exit; its actor system waits for that.
 /// @returns the port, or `invalid_argument` for no actor, a system without
-///          CAF's middleman (see `use_network`), an address that is not this
-///          machine's own or is not protected, or a port that cannot be opened
-///          within a minute.
+///          CAF's middleman (see `use_network`), a bad configuration, an
+///          address that is not this machine's own or is not protected, or a
+///          port that cannot be opened within a minute.
 ///
 /// Threads: waits for actors, as do `remote_handle` and `remote_master`; not to
 /// be called from one of CAF's workers.

@@ -48,8 +48,9 @@ find_actor(caf::actor_system& system, const std::set<std::string>& interface,
 ///          connection is refused or the actor has exited: trying again may
 ///          help; also if that side wants TLS and this one has none.
 ///          `invalid_argument` if the actor there is of another type, if TLS
-///          refused one of the two, for an address that is not protected, or a
-///          system without CAF's middleman (see `use_network`).
+///          refused one of the two, for an address that is not protected, a
+///          bad configuration, or a system without CAF's middleman (see
+///          `use_network`).
 template <class Handle>
 [[nodiscard]] caf::expected<Handle>
 remote_handle(caf::actor_system& system, const std::string& host,

@@ -75,8 +75,9 @@ public:
 
   /// Sends `message` into the next round and returns the future of the reply,
   /// which is the same object each time: get it before the next call. It waits
-  /// for nobody, but if its message is the round's last, the callback may run
-  /// in this call; see `sync_callback`.
+  /// for nobody, but the callback may run in this call; see `sync_callback`.
+  /// The future's `get` has no deadline of its own, if a callback or another
+  /// node hangs; `await_reply` has.
   ///
   /// A message that cannot be sent has a future of its own, which holds the
   /// error: `invalid_argument` if the last reply has not been fetched, or for

@@ -26,9 +26,12 @@ struct identified {
 /// its own code and its text behind layer and round, anything else, and one of
 /// the code `none`, `callback_failed`.
 ///
-/// Threads: a master calls it once a round, never twice at a time. It may run
-/// on the thread that sends the last message: that call then takes as long as
-/// the callback, whatever its timeout.
+/// Threads: a master calls it once a round, never twice at a time, on one of
+/// CAF's workers, on the thread that receives from other nodes, or inside the
+/// call by which a thread of this process sends into the round, not only the
+/// last one: that call then takes as long as the callback, whatever its
+/// timeout. It must not wait for its own master, by `nr_slaves`,
+/// `register_slave`, `run_master` and the like: that would wait for itself.
 template <class In, class Out>
 using sync_callback = std::function<std::vector<identified<Out>>(
     std::span<identified<In>> messages)>;
@@ -36,9 +39,9 @@ using sync_callback = std::function<std::vector<identified<Out>>(
 /// What a master does with a round's messages if its replicas may stand behind
 /// relays: merges them along the tree, and answers everybody the same. What the
 /// functions throw becomes the error of every participant, as a
-/// `sync_callback`'s. They run on the thread that brings the last message,
-/// which may be the one that receives from other nodes (`use_network`): they
-/// must not wait for anything. What they take counts for those behind a relay,
+/// `sync_callback`'s. They run where a callback does, also on the thread that
+/// receives from other nodes (`use_network`): they must not wait for anything.
+/// What they take counts for those behind a relay,
 /// which waits for its answer until 0.9 s after the round's deadline; then the
 /// round fails with `deadline_exceeded` there, and the next one for all others.
 template <class In, class Out>

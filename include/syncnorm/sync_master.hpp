@@ -116,6 +116,8 @@ auto read_metrics(Self&& self, const Master& master,
 ///
 /// Threads: waits for actors; not to be called from one of CAF's workers (it
 /// may wait for ever), but from a detached actor or a thread of your own.
+/// Several threads may call `register_slave`, `nr_slaves` and `handle` at a
+/// time, the others one.
 template <class In, class Out>
 class sync_master {
 public:
@@ -176,9 +178,8 @@ public:
     return await_reply(timeout);
   }
 
-  /// The first half of `run_master`: sends. It waits for nobody, but if its
-  /// message is the round's last, the callback may run in this call; see
-  /// `sync_callback`.
+  /// The first half of `run_master`: sends. It waits for nobody, but the
+  /// callback may run in this call; see `sync_callback`.
   /// @returns no error, or `invalid_argument`, and sends nothing, if the reply
   ///          to the last message has not been taken by `await_reply`.
   [[nodiscard]] caf::error send_master(In message) {
@@ -220,10 +221,10 @@ public:
                       detail::reply_slot{link_});
   }
 
-  /// Number of slaves that are registered for the next round; 0 after a round
-  /// that has failed, until the first registers again, and if the master is
-  /// down, which `read_metrics` reports as an error. It waits without a
-  /// deadline: as long as a callback runs.
+  /// Number of slaves that are registered for the next round, a relay as all
+  /// that it stands for; 0 after a round that has failed, until the first
+  /// registers again, and if the master is down, which `read_metrics` reports
+  /// as an error. It waits without a deadline: as long as a callback runs.
   [[nodiscard]] std::uint64_t nr_slaves() const {
     std::uint64_t result = 0;
     detail::logger_guard guard;

@@ -41,9 +41,9 @@ struct sync_options {
   /// How many replicas take part, the owner included: identifiers 0 to
   /// `participants` - 1, others are refused. A round waits for all of them
   /// until its deadline, also for those who have not registered yet, so that
-  /// nobody has to wait before. After a failure the owner's next message begins
-  /// a generation, too. 0: a round is of those who are registered when the last
-  /// of them has sent its message.
+  /// nobody has to wait before. Once the owner has had the error of a round
+  /// that has failed, its next message begins a generation, too. 0: a round is
+  /// of those who are registered when the last of them has sent its message.
   std::int64_t participants = 0;
 
   /// @throws error `invalid_argument` for an empty layer name, a deadline of

@@ -88,7 +88,8 @@ public:
 
   /// @param system spawns the layers' masters; must outlive this object.
   /// @param module registered under the name "module"; a `ModuleHolder` or a
-  ///               shared pointer to the module's own type. Without a
+  ///               shared pointer to the module's own type, which `clone()`
+  ///               can copy. Without a
   ///               `torch::Tensor forward(torch::Tensor)` it is run by
   ///               `parallel_apply` with a function.
   /// @throws error `invalid_argument` for a null module, `device_unavailable`
@@ -125,15 +126,16 @@ public:
   /// Splits `input` over the copies, runs them, joins their outputs; see
   /// `scatter` and `gather`. A batch with fewer samples than copies runs on as
   /// many copies as samples.
-  /// @throws error `invalid_argument` if `input` has no such dimension; as
-  ///         `parallel_apply`.
+  /// @throws error `invalid_argument` if `input` is undefined or has no such
+  ///         dimension; as `parallel_apply`.
   torch::Tensor forward(const torch::Tensor& input);
 
   /// Runs copy r on `inputs[r]`, as it is, and returns the outputs. There may
   /// be fewer inputs than devices; batches may be unequal or empty. A model
   /// that writes to its input needs inputs that are not views of one tensor.
   /// @throws error `invalid_argument` for no inputs or more than devices, or a
-  ///         module without a forward function; whatever a copy threw first.
+  ///         module without a forward function; as `replica_set` for one that
+  ///         it cannot copy; whatever a copy threw first.
   std::vector<torch::Tensor>
   parallel_apply(const std::vector<torch::Tensor>& inputs);
 
@@ -143,7 +145,8 @@ public:
   /// thread and stream, and the caller's gradient mode and autocast settings.
   /// All copies must call the same synchronized layers in the same order.
   /// @throws error `invalid_argument` if `n` is not 1 to the number of devices;
-  ///         whatever `f` threw first.
+  ///         as `replica_set` for a module that it cannot copy; whatever `f`
+  ///         threw first.
   void parallel_apply(std::size_t n, const copy_function& f);
 
   /// The model itself.
