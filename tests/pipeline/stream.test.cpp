@@ -17,6 +17,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
+#include <random>
 #include <sstream>
 
 using namespace pipeline;
@@ -89,6 +90,34 @@ TEST_CASE_FIXTURE(pipeline_fixture, "slaves that die under load are started "
         CHECK(got.values == want.values);
         CHECK(content(shaken.name) == content(quiet.name));
       }
+}
+
+TEST_CASE_FIXTURE(pipeline_fixture, "so it is in a stream of any size, whose "
+                                    "slaves die at any batches") {
+  std::mt19937 random{1};
+  auto below = [&](std::uint32_t n) { return random() % n; };
+  for (int stream = 0; stream < 60; ++stream) {
+    CAPTURE(stream);
+    scratch_file quiet{"quiet"}, shaken{"shaken"};
+    run_options options{.features = 1 + std::int64_t(below(9)),
+                        .records = 1 + below(700),
+                        .slaves = 1 + below(6),
+                        .online = below(2) == 0,
+                        .state_file = quiet.name};
+    options.source.batch_size = 1 + std::int64_t(below(20));
+    options.source.in_flight = 1 + below(30);
+    auto want = run(system, options);
+    check_complete(options, want);
+    options.state_file = shaken.name;
+    options.behind.hold = 1 + below(options.source.in_flight);
+    for (std::uint64_t batch = 0; batch < want.numbers.size(); ++batch)
+      if (below(6) == 0)
+        options.behind.kill_at.insert(batch);
+    auto got = run(system, options);
+    check_complete(options, got);
+    CHECK(got.values == want.values);
+    CHECK(content(shaken.name) == content(quiet.name));
+  }
 }
 
 TEST_CASE_FIXTURE(pipeline_fixture, "a sink that is slower than the source "
