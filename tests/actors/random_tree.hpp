@@ -1,5 +1,8 @@
 #pragma once
 
+#include "syncnorm/publish_master.hpp"
+#include "syncnorm/remote_master.hpp"
+
 #include "tests/actors/relay_tree.hpp"
 
 #include <algorithm>
@@ -9,6 +12,7 @@
 #include <optional>
 #include <random>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,23 +20,26 @@
 namespace syncnorm::test {
 
 /// A master, up to three relays deep in any shape, and up to twelve replicas,
-/// whose every message the test sends itself.
+/// whose every message the test sends itself. Any of the relays, with those who
+/// register with it, may live on another node.
 class random_tree : public replica_tree<block, block> {
 public:
   using base = replica_tree<block, block>;
 
-  random_tree(caf::actor_system& system, std::mt19937& random,
-              const sync_options& options)
+  /// @param other  the other node; null: there is none.
+  random_tree(caf::actor_system& system, caf::actor_system* other,
+              std::mt19937& random, const sync_options& options)
       : base{system,
              spawn_sync_master<block, block>(system, options, sum_of_blocks())},
         system_{system},
+        other_{other},
         random_{random},
         replicas_{2 + below(11)},
         home_(static_cast<std::size_t>(replicas_)) {
     grow({1, replicas_ - 1}, std::nullopt, 0);
   }
 
-  ~random_tree() {
+  ~random_tree() override {
     for (const auto& x : relays_)
       caf::anon_send_exit(x.handle, caf::exit_reason::user_shutdown);
   }
@@ -94,8 +101,14 @@ public:
     auto result = std::to_string(replicas_) + " replicas";
     for (const auto& x : relays_)
       result += ", a relay of " + std::to_string(x.range.count) + " from "
-                + std::to_string(x.range.first) + " on";
+                + std::to_string(x.range.first) + " on"
+                + (x.is_far ? " elsewhere" : "");
     return result;
+  }
+
+protected:
+  caf::actor_system& system_of(std::int64_t replica) override {
+    return system_at(home_[static_cast<std::size_t>(replica)]);
   }
 
 private:
@@ -103,7 +116,9 @@ private:
     replica_range range;
     /// Nothing: the master.
     std::optional<std::size_t> parent;
-    block_master handle;
+    /// On the other node.
+    bool is_far = false;
+    block_master handle{};
   };
 
   /// Spreads a range over relays of its own and the actor `parent`.
@@ -112,7 +127,8 @@ private:
       replica_range some{i, 1};
       if (depth < 3 && below(5) < 2) {
         some.count += below(range.first + range.count - i);
-        relays_.push_back({some, parent, spawn(some, parent)});
+        relays_.push_back({some, parent, other_ && below(2) == 0});
+        relays_.back().handle = spawn(relays_.back());
         grow(some, relays_.size() - 1, depth + 1);
       } else {
         home_[static_cast<std::size_t>(i)] = parent;
@@ -125,9 +141,30 @@ private:
     return relay ? relays_[*relay].handle : master();
   }
 
-  block_master spawn(replica_range range, std::optional<std::size_t> parent) {
-    return spawn_sync_relay<block, block>(system_, at(parent), "bn1", range,
+  caf::actor_system& system_at(std::optional<std::size_t> relay) {
+    return relay && relays_[*relay].is_far ? *other_ : system_;
+  }
+
+  block_master spawn(const relay& x) {
+    auto& here = x.is_far ? *other_ : system_;
+    auto& there = system_at(x.parent);
+    auto parent = at(x.parent);
+    if (&here != &there)
+      parent = across(there, here, parent);
+    return spawn_sync_relay<block, block>(here, parent, "bn1", x.range,
                                           merge_blocks);
+  }
+
+  /// The handle of that actor on the other side.
+  static block_master across(caf::actor_system& from, caf::actor_system& to,
+                             const block_master& x) {
+    auto port = publish_master(from, x);
+    if (!port)
+      throw std::runtime_error{describe(port.error())};
+    auto result = remote_master<block, block>(to, "127.0.0.1", *port);
+    if (!result)
+      throw std::runtime_error{describe(result.error())};
+    return *result;
   }
 
   /// And those below them, whose parent is gone. Parents come first.
@@ -137,12 +174,13 @@ private:
       if (x.parent && dead_.contains(*x.parent) && dead_.insert(i).second)
         caf::anon_send_exit(x.handle, caf::exit_reason::user_shutdown);
       if (dead_.contains(i))
-        x.handle = spawn(x.range, x.parent);
+        x.handle = spawn(x);
     }
     dead_.clear();
   }
 
   caf::actor_system& system_;
+  caf::actor_system* other_;
   std::mt19937& random_;
   std::int64_t replicas_;
   /// Where each replica registers.

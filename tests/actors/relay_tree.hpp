@@ -56,7 +56,7 @@ public:
       : system_{&system},
         master_{std::move(master)} {}
 
-  ~replica_tree() {
+  virtual ~replica_tree() {
     for (auto& x : relays_)
       caf::anon_send_exit(x, caf::exit_reason::user_shutdown);
     caf::anon_send_exit(master_, caf::exit_reason::user_shutdown);
@@ -73,7 +73,7 @@ public:
   caf::scoped_actor& actor(std::int64_t identifier) {
     auto& x = actors_[identifier];
     if (!x)
-      x = std::make_unique<caf::scoped_actor>(*system_);
+      x = std::make_unique<caf::scoped_actor>(system_of(identifier));
     return *x;
   }
 
@@ -134,6 +134,12 @@ public:
                             [&](caf::error& e) { x(e); });
       return x;
     };
+  }
+
+protected:
+  /// Where a replica lives.
+  virtual caf::actor_system& system_of(std::int64_t) {
+    return *system_;
   }
 
 private:

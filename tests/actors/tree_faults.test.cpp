@@ -1,4 +1,5 @@
 #include "tests/actors/random_tree.hpp"
+#include "tests/actors/two_systems.hpp"
 
 #include <doctest/doctest.h>
 
@@ -53,16 +54,20 @@ bool is_in(std::int64_t replica, double sum) {
 /// The rounds of one tree, with one outcome for each message.
 class fault_run {
 public:
-  fault_run(caf::actor_system& system, std::uint32_t seed)
+  /// @param other  another node, or null.
+  fault_run(caf::actor_system& system, caf::actor_system* other,
+            std::uint32_t seed)
       : random_{seed},
         is_patient_{random_() % 4 != 0},
         options_{.layer = "bn1",
                  // Of an hour: that a round ends without it.
-                 .deadline = is_patient_ ? caf::timespan{1h} : 30ms,
+                 .deadline = is_patient_ ? caf::timespan{1h}
+                             : other     ? 300ms
+                                         : 30ms,
                  .policy = random_() % 2 == 0
                                ? failure_policy::fail_round
                                : failure_policy::continue_with_survivors},
-        tree_{system, random_, options_} {}
+        tree_{system, other, random_, options_} {}
 
   /// Generations, of up to two rounds without a fault, one with any, and, with
   /// survivors, one of those.
@@ -356,14 +361,24 @@ private:
   bool has_led_ = false;
 };
 
+void check_trees(caf::actor_system& system, caf::actor_system* other,
+                 int trees) {
+  for (int i = 1; i <= trees; ++i) {
+    auto seed = static_cast<std::uint32_t>(i);
+    auto wrong = fault_run{system, other, seed}.run();
+    CHECK_MESSAGE(wrong.empty(), "seed " << i << ": " << wrong);
+  }
+}
+
 } // namespace
 
 TEST_CASE_FIXTURE(system_fixture,
                   "in a tree of any shape, whoever is at fault, and however "
                   "many, all others get one outcome a round: the same value, "
                   "or none of them has one") {
-  for (int seed = 1; seed <= trees_to_run(); ++seed) {
-    auto wrong = fault_run{system, static_cast<std::uint32_t>(seed)}.run();
-    CHECK_MESSAGE(wrong.empty(), "seed " << seed << ": " << wrong);
-  }
+  check_trees(system, nullptr, trees_to_run());
+}
+
+TEST_CASE_FIXTURE(two_systems, "so it is in a tree over two nodes") {
+  check_trees(system, &other, trees_to_run() / 5);
 }
