@@ -104,13 +104,15 @@ using sync_master_actor = detail::typed_actor<
 /// training, a pass is answered when the other copies have been asked for the
 /// same one; a round that fails is answered with the master's error.
 using batch_norm_slave_actor = detail::typed_actor<
-    /// From whoever feeds the layer, once a batch: x. Answered with y, and the
-    /// pass id for the backward pass; it is 0, and nothing is kept, in
-    /// evaluation and in online standardization. To go backward through fixed
-    /// statistics, make the layer `frozen` and leave it in training. A copy on
-    /// a CUDA device takes x from there or from host memory, and answers where
-    /// x was. Who does not wait for the answer does not learn the id: x is
-    /// kept until the copy is released.
+    /// From whoever feeds the layer, once a batch: x. Answered with y, where x
+    /// was (a copy on a CUDA device takes x from there or from host memory),
+    /// and the pass id for the backward pass.
+    ///
+    /// In evaluation and in online standardization the id is 0, and nothing is
+    /// kept. To go backward through fixed statistics, make the layer `frozen`
+    /// and leave it in training. Who does not wait for the answer does not
+    /// learn the id: x is kept until the copy is released.
+    ///
     /// Errors: shape_mismatch, dtype_mismatch, device_mismatch, and of a device
     /// device_failure and, if it does not finish, deadline_exceeded: the other
     /// copies, if they take part, get participant_failed. malformed_message,

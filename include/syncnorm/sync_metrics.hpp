@@ -48,15 +48,18 @@ struct sync_metrics {
   std::uint64_t participants = 0;
   /// Rounds that were completed.
   std::uint64_t rounds = 0;
-  /// Rounds that failed, slaves that were expelled from one that went on, and
-  /// rounds that went on at their deadline without some who had not registered,
-  /// by cause; causes that have not occurred are left out. Between two rounds
-  /// these are no failures: a generation that begins, a master that ends, a
-  /// participant that lets go of its pipe or exits in good order. The last
-  /// becomes one when somebody comes to the round that it is missing from; with
-  /// survivors, who do not miss it, it is neither counted nor logged. A
-  /// master cannot tell how somebody behind a relay has ended: with
-  /// `fail_round` it assumes good order, with survivors a failure.
+  /// By cause, of those that have occurred, how many
+  ///
+  /// - rounds failed,
+  /// - slaves were expelled from a round that went on,
+  /// - rounds went on at their deadline without some who had not registered.
+  ///
+  /// A generation that begins and a master that ends between two rounds are no
+  /// failures. Nor is a participant that lets go of its pipe or exits in good
+  /// order between two rounds, until somebody comes to the round that it is
+  /// missing from; with survivors, who do not miss it, it is neither counted
+  /// nor logged. How somebody behind a relay has ended is not known: with
+  /// `fail_round` it counts as good order, with survivors as a failure.
   std::vector<failure_count> failures;
   /// Of the completed rounds: how many took how long from their first message
   /// to their last, which is how long the first participant waited. One number
