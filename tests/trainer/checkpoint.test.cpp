@@ -1,5 +1,6 @@
 #include "trainer/model/archive.hpp"
 #include "trainer/model/engine.hpp"
+#include "trainer/model/hash.hpp"
 #include "trainer/model/network.hpp"
 
 #include "trainer/output/seal.hpp"
@@ -10,6 +11,7 @@
 #include "tests/actors/wire.hpp"
 
 #include <caffe2/serialize/inline_container.h>
+#include <fmt/format.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
@@ -276,6 +278,118 @@ TEST_CASE("a step changes the running statistics, but not with frozen norm, "
       CHECK_FALSE(layer->bias.eq(0).all().item<bool>());
     }
   }
+}
+
+TEST_CASE("a step that is taken back leaves the statistics that the one before "
+          "it left") {
+  settings options;
+  auto machine = trained(options);
+  std::vector<std::uint32_t> samples{9, 10, 11, 12};
+  for (int i = 0; i < 2; ++i) {
+    auto before = packed(machine, options);
+    machine.descend({0.1, 0.9, 0},
+                    machine.differentiate(samples, 4, 0).gradient);
+    auto after = packed(machine, options);
+    CHECK(after != before);
+    (void) machine.differentiate(samples, 4, 0);
+    CHECK(packed(machine, options) != after);
+    machine.roll_back();
+    CHECK(packed(machine, options) == after);
+  }
+}
+
+TEST_CASE("the seed decides the first weights, and each layer gets others") {
+  settings options;
+  options.model = model_kind::resnet;
+  auto first = [&](std::uint64_t seed) {
+    options.seed = seed;
+    return engine{options, device{}, digits}.hash();
+  };
+  CHECK(first(1) == first(1));
+  CHECK(first(1) != first(2));
+  auto model =
+      make_network(options.model, options.norm, digits->training.shape);
+  initialize(*model, options.seed);
+  auto layers = model->named_parameters();
+  CHECK_FALSE(torch::equal(layers["block1.conv1.weight"],
+                           layers["block1.conv2.weight"]));
+}
+
+TEST_CASE("what an engine computes is of its precision, and of images that "
+          "move otherwise in another epoch") {
+  std::vector<std::uint32_t> samples{1, 2, 3, 4};
+  auto loss = [&](precision_kind precision, std::size_t shift,
+                  std::uint64_t epoch) {
+    settings options;
+    options.precision = precision;
+    options.shift = shift;
+    engine machine{options, device{}, digits};
+    return machine.differentiate(samples, 4, epoch).loss;
+  };
+  auto f32 = loss(precision_kind::f32, 0, 0);
+  auto bf16 = loss(precision_kind::bf16, 0, 0);
+  CHECK(bf16 != f32);
+  CHECK(bf16 == doctest::Approx(f32).epsilon(0.05));
+  CHECK(loss(precision_kind::f32, 0, 1) == f32);
+  CHECK(loss(precision_kind::f32, 3, 0) != loss(precision_kind::f32, 3, 1));
+}
+
+TEST_CASE("an engine without samples has no gradient where norm is local or "
+          "frozen, and leaves its statistics") {
+  for (auto norm : {norm_kind::local, norm_kind::frozen}) {
+    settings options;
+    options.norm = norm;
+    auto machine = trained(options);
+    auto before = packed(machine, options);
+    auto part = machine.differentiate({}, 4, 0);
+    CHECK(part.loss == 0);
+    CHECK(part.gradient.size() == 0);
+    CHECK(packed(machine, options) == before);
+  }
+}
+
+TEST_CASE("a gradient of another size is refused, and no weight is changed") {
+  settings options;
+  auto machine = trained(options);
+  auto before = machine.hash();
+  CHECK(
+      message_of([&] {
+        machine.descend({0.1, 0.9, 0}, flat_array{std::vector<float>(3)});
+      })
+      == fmt::format("gradient: expected {} values, found 3", machine.size()));
+  CHECK(machine.hash() == before);
+}
+
+TEST_CASE("a hash is of every weight, of the optimizer's state, and of the "
+          "statistics but with local norm") {
+  settings options;
+  auto machine = trained(options);
+  auto state = machine.state();
+  auto values = std::vector<float>(machine.size());
+  state.velocity = flat_array{values};
+  engine other{options, device{}, digits};
+  other.assume(state);
+  CHECK(other.hash() != machine.hash());
+  for (auto norm : {norm_kind::sync, norm_kind::local}) {
+    options.norm = norm;
+    auto one = trained(options);
+    auto hash = one.hash();
+    (void) one.differentiate(std::vector<std::uint32_t>{9, 10}, 2, 0);
+    CHECK((one.hash() == hash) == (norm == norm_kind::local));
+  }
+  auto row = torch::zeros({3});
+  auto before = hash_of({row});
+  row[2] = 1;
+  CHECK(hash_of({row}) != before);
+}
+
+TEST_CASE("a fingerprint tells the shapes of weights apart, and statistics") {
+  settings options;
+  auto fingerprint = [](model_kind kind, image_shape shape) {
+    return fingerprint_of(*make_network(kind, norm_kind::sync, shape));
+  };
+  CHECK(fingerprint(model_kind::cnn, {1, 8, 8})
+        != fingerprint(model_kind::cnn, {3, 8, 8}));
 }
 
 TEST_CASE("a checkpoint that was written from a GPU is read where there is "

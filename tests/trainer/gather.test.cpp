@@ -201,10 +201,14 @@ TEST_CASE("after an error the others have as long as they were given") {
 TEST_CASE("nobody waits for an asker that has ended") {
   asked_members some;
   some.add(false);
+  some.add(false);
   auto open = some.begin();
   caf::anon_send_exit(some.one, caf::exit_reason::user_shutdown);
-  CHECK(some.end(std::move(open))[0].problem == errc::master_down);
-  CHECK(some.end(some.begin())[0].problem == errc::master_down);
+  for (const auto& all : {some.end(std::move(open)), some.end(some.begin())}) {
+    REQUIRE(all.size() == 2);
+    for (const auto& x : all)
+      CHECK(x.problem == errc::master_down);
+  }
 }
 
 TEST_CASE("nobody asked is no answer, at once") {

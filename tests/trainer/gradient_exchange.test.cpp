@@ -9,6 +9,7 @@
 
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <future>
@@ -155,4 +156,22 @@ TEST_CASE("a gradient of another model is refused before anything is sent") {
         })
         == "gradients: expected 2 masters for a model of 131072 weights, got "
            "1");
+}
+
+TEST_CASE("a gradient that does not come in time, or whose replica 0 gives up, "
+          "ends the exchange") {
+  using namespace std::chrono_literals;
+  for (auto gives_up : {false, true}) {
+    caf::actor_system system{configuration()};
+    gradient_exchange first{system, gives_up ? deadline : 10ms, 10};
+    gradient_exchange second{system, first.masters(), 1, 10};
+    auto waiting = std::async(std::launch::async, [&] {
+      return message_of([&] { (void) second.run(part_of(1, 10)); });
+    });
+    if (gives_up)
+      first.give_up("no memory");
+    CHECK(waiting.wait_for(20s) == std::future_status::ready);
+    first.give_up("late");
+    CHECK(waiting.get() != "nothing was thrown");
+  }
 }

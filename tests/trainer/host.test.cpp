@@ -24,8 +24,8 @@ struct asked_host {
   host_terms terms{"same", 3, failure_kind::go_on, 2, 3};
   caf::actor_system system{configuration()};
   caf::scoped_actor trainer{system};
-  host_actor host =
-      spawn_host(system, terms, std::make_shared<std::atomic<std::uint64_t>>());
+  change_count changes = std::make_shared<std::atomic<std::uint64_t>>();
+  host_actor host = spawn_host(system, terms, changes);
 
   ~asked_host() {
     caf::anon_send_exit(host, caf::exit_reason::user_shutdown);
@@ -54,10 +54,13 @@ struct asked_host {
     return result;
   }
 
-  /// Ends the run, and waits for nobody to go.
-  void end(bool good, const std::string& text) {
-    detail::request(trainer, host, end_atom_v, good, text, caf::timespan{})
-        .receive([](bool) {}, [](const caf::error&) {});
+  /// Ends the run, and waits so long for the others to go.
+  /// @returns whether they have gone.
+  bool end(bool good, const std::string& text, caf::timespan patience = {}) {
+    auto result = false;
+    detail::request(trainer, host, end_atom_v, good, text, patience)
+        .receive([&](bool x) { result = x; }, [](const caf::error&) {});
+    return result;
   }
 
   /// What the first that has joined is told who asks for the end.
@@ -115,6 +118,7 @@ TEST_CASE("two processes may have one name, as in two containers, but one does "
   CHECK(one.join(first, "trainer:1", 7).empty());
   CHECK(one.join(second, "trainer:1", 8).empty());
   CHECK(contains(one.join(third, "trainer:1", 8), "it has joined already"));
+  CHECK(contains(one.join(first, "trainer:2", 9), "it has joined already"));
 }
 
 TEST_CASE("of a run that has begun, nobody becomes a part for whom a batch has "
@@ -246,4 +250,108 @@ TEST_CASE("a process that has joined and asks for the end after it is told it "
     one.end(good, "why");
     CHECK(one.stay(guest) == (good ? "good: why" : "why"));
   }
+}
+
+TEST_CASE("an application without a name of whom it comes from is nobody's, "
+          "and ends no host") {
+  asked_host one;
+  caf::scoped_actor guest{one.system};
+  application app{"a:1", -1, "same", {}, 7};
+  app.replicas = {caf::actor_cast<replica_actor>(caf::actor{guest})};
+  compat::anon_send(one.host, join_atom_v, app);
+  CHECK(one.roll().empty());
+  CHECK(one.refusals()
+        == std::vector<std::string>{"a:1 is refused: only an actor can join"});
+}
+
+TEST_CASE("the end waits for those who have joined or leave, until they are "
+          "gone, and for nobody who is lost") {
+  using namespace std::chrono_literals;
+  asked_host one;
+  auto guest = std::make_unique<caf::scoped_actor>(one.system);
+  auto leaver = std::make_unique<caf::scoped_actor>(one.system);
+  caf::scoped_actor lost{one.system};
+  REQUIRE(one.join(*guest, "a:1", 7).empty());
+  REQUIRE(one.join(*leaver, "b:2", 7).empty());
+  REQUIRE(one.join(lost, "c:3", 7).empty());
+  detail::send(one.trainer, one.host, dismiss_atom_v, std::uint64_t{3},
+               std::string{"has failed"});
+  detail::send(*leaver, one.host, leave_atom_v, std::uint64_t{2});
+  // After that.
+  std::ignore = one.stay(lost);
+  auto are_gone_with = [&](std::unique_ptr<caf::scoped_actor>& goes) {
+    auto result = false;
+    CHECK_FALSE(one.end(true, "why"));
+    auto end =
+        detail::request_within(one.trainer, 20s, one.host, end_atom_v, true,
+                               std::string{"why"}, caf::timespan{1h});
+    goes.reset();
+    end.receive([&](bool x) { result = x; }, [](const caf::error&) {});
+    return result;
+  };
+  SUBCASE("the one that leaves last") {
+    guest.reset();
+    CHECK(are_gone_with(leaver));
+  }
+  SUBCASE("the one that stays last") {
+    leaver.reset();
+    CHECK(are_gone_with(guest));
+  }
+}
+
+TEST_CASE("the roll waits for so many, whatever timer another one sends, and "
+          "then the run has begun") {
+  asked_host one{{"same", 3, failure_kind::stop, 2, 64}};
+  caf::scoped_actor first{one.system};
+  caf::scoped_actor second{one.system};
+  auto roll = detail::request_within(one.trainer, std::chrono::seconds{20},
+                                     one.host, roll_atom_v, std::uint64_t{1},
+                                     caf::timespan{std::chrono::hours{1}});
+  compat::anon_send(one.host, expire_atom_v, std::uint64_t{1});
+  detail::send(one.trainer, one.host, expire_atom_v, std::uint64_t{0});
+  CHECK(one.join(first, "a:1", 7).empty());
+  CHECK(contains(one.join(second, "b:2", 7), "the run has begun"));
+  std::size_t there = 0;
+  roll.receive([&](const std::vector<process_entry>& x) { there = x.size(); },
+               [](const caf::error&) {});
+  CHECK(there == 1);
+}
+
+TEST_CASE("who is gone has no place any more, and its rank is free") {
+  asked_host one{{"same", 1, failure_kind::go_on, 2, 64}};
+  auto join = [&](caf::scoped_actor& self, const std::string& name) {
+    auto own = caf::actor_cast<replica_actor>(caf::actor{self});
+    return one.join(self, {name, 1, "same", {own}, 7});
+  };
+  caf::scoped_actor first{one.system};
+  REQUIRE(join(first, "a:1").empty());
+  caf::scoped_actor second{one.system};
+  CHECK(contains(join(second, "b:2"), "rank 1 has joined already: a:1"));
+  detail::send(one.trainer, one.host, dismiss_atom_v, std::uint64_t{1},
+               std::string{"has failed"});
+  CHECK(join(second, "b:2").empty());
+  // Not by what came later.
+  detail::send(one.trainer, one.host, dismiss_atom_v, std::uint64_t{1},
+               std::string{"is late"});
+  REQUIRE(one.roll().size() == 2);
+  CHECK(one.roll()[0].gone == "has failed");
+  CHECK(one.stay(first) == "this process has failed");
+}
+
+TEST_CASE("who joins, is refused or is lost changes what the trainer looks "
+          "at") {
+  asked_host one;
+  auto seen = one.changes->load();
+  auto has_changed = [&] {
+    return std::exchange(seen, one.changes->load()) != seen;
+  };
+  caf::scoped_actor guest{one.system};
+  REQUIRE(one.join(guest, "a:1", 7).empty());
+  CHECK(has_changed());
+  CHECK_FALSE(one.join(guest, "", 7).empty());
+  CHECK(has_changed());
+  detail::send(one.trainer, one.host, dismiss_atom_v, std::uint64_t{1},
+               std::string{"has failed"});
+  std::ignore = one.roll();
+  CHECK(has_changed());
 }

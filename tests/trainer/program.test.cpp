@@ -185,6 +185,18 @@ TEST_CASE(
   CHECK(train({"--eval=" + (folder / "checkpoint.pt").string()}).status == 0);
 }
 
+TEST_CASE("a run without checkpoints names none that happens to be where it "
+          "was started") {
+  scratch_folder folder;
+  auto result = run_script("cd \"$1\"; echo > checkpoint.pt; exec \"$0\" "
+                           "--lr=1e30 --devices=cpu --model=mlp --norm=frozen",
+                           folder);
+  CAPTURE(result.output);
+  CHECK(result.status == 1);
+  CHECK(contains(result.output, "is not finite"));
+  CHECK_FALSE(contains(result.output, "checkpoint"));
+}
+
 TEST_CASE(
     "weights, or a held-out loss, that are not finite stop the run before "
     "they are saved, and the line says of which step the checkpoint is") {

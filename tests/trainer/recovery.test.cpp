@@ -372,3 +372,35 @@ TEST_CASE("a checkpoint amid a batch is refused before anything is computed") {
                          "samples, found {}",
                          checkpoint_file(options), position));
 }
+
+TEST_CASE("a run that is to stop ends after the step that is under way, and "
+          "saves it") {
+  scratch_folder folder;
+  auto options = short_run(folder);
+  caf::actor_system system{configuration()};
+  fleet processes{system, options, one_replica(system, options, digits)};
+  told output;
+  trainer coordinator{options, *digits, processes, output.display,
+                      [] { return true; }};
+  // While it looked, the second one had begun.
+  CHECK(coordinator.run()
+        == "stopped after step 2; go on with --resume from "
+               + checkpoint_file(options));
+  CHECK(saved_step(options) == 2);
+}
+
+TEST_CASE("with local norm replica 0, whose model is saved, classifies all "
+          "held-out images") {
+  scratch_folder folder;
+  auto options = short_run(folder);
+  options.norm = norm_kind::local;
+  caf::actor_system system{configuration()};
+  auto members = one_replica(system, options, digits);
+  members.push_back(one_replica(system, options, fewer_held_out()).at(0));
+  fleet processes{system, options, members};
+  told output;
+  trainer coordinator{options, *digits, processes, output.display,
+                      [] { return false; }};
+  CHECK(contains(coordinator.run(),
+                 fmt::format(" of {})", digits->held_out.labels.size())));
+}

@@ -4,12 +4,18 @@
 #include "trainer/scratch_folder.hpp"
 #include "trainer/test_config.hpp"
 
+#include "syncnorm/network.hpp"
+
 #include "trainer/run/error_text.hpp"
+#include "trainer/run/gradient_exchange.hpp"
 
 #include <doctest/doctest.h>
 
+#include <chrono>
 #include <cstdio>
+#include <future>
 #include <limits>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -20,13 +26,16 @@ namespace {
 
 /// One replica, asked as another process could ask it.
 struct asked_replica {
-  caf::actor_system system{configuration()};
+  caf::actor_system system;
   caf::scoped_actor self{system};
   settings options;
   replica_actor member;
 
-  asked_replica() {
+  explicit asked_replica(norm_kind norm = norm_kind::sync,
+                         caf::actor_system_config& config = configuration())
+      : system{config} {
     options.model = model_kind::mlp;
+    options.norm = norm;
     member = spawn_replicas(system, options, {device{}},
                             load_dataset(SYNCNORM_DIGITS))
                  .at(0);
@@ -138,6 +147,82 @@ TEST_CASE("a replica refuses masters that are none") {
   CHECK(contains(one.refusal<lineup>(relay_atom_v, none, std::uint64_t{1},
                                      std::uint64_t{2}),
                  "expected a master to relay to"));
+}
+
+TEST_CASE("a replica whose step fails has the statistics of the step before") {
+  asked_replica one{norm_kind::local};
+  auto leader = one.answer<lineup>(lead_atom_v, std::uint64_t{2});
+  auto state = one.answer<model_state>(state_atom_v);
+  gradient_exchange other{one.system, leader.gradients, 1,
+                          state.velocity.size()};
+  other.give_up("no memory");
+  CHECK(contains(one.step(0, 64), "no memory"));
+  CHECK(one.answer<model_state>(state_atom_v).statistics.f32
+        == state.statistics.f32);
+  CHECK(one.answer<model_state>(state_atom_v).batches == state.batches);
+}
+
+TEST_CASE("a replica that fails tells those why that wait for its gradient") {
+  using namespace std::chrono_literals;
+  asked_replica one{norm_kind::local};
+  auto size = one.answer<model_state>(state_atom_v).velocity.size();
+  gradient_exchange first{one.system, 20s, size};
+  REQUIRE(one.follow({{}, first.masters()}, 1, 2).empty());
+  auto waiting = std::async(std::launch::async, [&] {
+    return message_of([&] { (void) first.run({}); });
+  });
+  CHECK_FALSE(one.step(0, 1438).empty());
+  CHECK(contains(waiting.get(), "replica 1: expected a part of 1437 samples"));
+}
+
+TEST_CASE("a replica that is told its place has nobody above it any more whom "
+          "it could miss") {
+  struct network_config : test_config {
+    network_config() {
+      use_network(*this);
+    }
+  } network;
+  asked_replica one{norm_kind::sync, network};
+  auto why = one.refusal<void>(reach_atom_v, std::string{"127.0.0.1:1"});
+  CHECK(contains(why, "does not reach 127.0.0.1:1, the process above it: "));
+  CHECK(contains(why, one.answer<std::string>(ping_atom_v)));
+  CHECK_FALSE(one.answer<std::string>(ping_atom_v).empty());
+  CHECK(one.refusal<void>(settle_atom_v, std::uint64_t{0}, std::uint64_t{1})
+            .empty());
+  CHECK(one.answer<std::string>(ping_atom_v).empty());
+}
+
+TEST_CASE("a replica relays from the second replica on, and for as many as "
+          "there may be") {
+  asked_replica one;
+  auto leader = one.answer<lineup>(lead_atom_v, std::uint64_t{3});
+  auto relay = [&](std::uint64_t first, std::uint64_t count) {
+    return one.refusal<lineup>(relay_atom_v, leader, first, count);
+  };
+  CHECK(contains(relay(0, 2), "relays for 2 replicas from 0 on"));
+  CHECK(contains(relay(most, 2), " replicas from 1844674407"));
+  CHECK(contains(relay(1, most), "relays for 1844674407"));
+  CHECK(relay(1, 2).empty());
+}
+
+TEST_CASE("of several replicas those are named whose own loss is not finite") {
+  caf::actor_system system{configuration()};
+  auto data = load_dataset(SYNCNORM_DIGITS);
+  auto odd = std::make_shared<dataset>(*data);
+  odd->mean[0] = std::numeric_limits<double>::quiet_NaN();
+  settings options;
+  options.model = model_kind::mlp;
+  options.norm = norm_kind::frozen;
+  auto members = spawn_replicas(system, options, {device{}}, data);
+  members.push_back(spawn_replicas(system, options, {device{}}, odd).at(0));
+  fleet processes{system, options, members};
+  auto* nowhere = std::fopen("/dev/null", "w");
+  progress_display display{nowhere};
+  trainer coordinator{options, *data, processes, display, [] { return false; }};
+  CHECK(contains(message_of([&] { coordinator.run(); }),
+                 "step 1: the loss or the gradient of replica 1 is not "
+                 "finite"));
+  std::fclose(nowhere);
 }
 
 TEST_CASE("replicas whose weights differ end the run with its first epoch") {

@@ -384,7 +384,6 @@ void trainer::save() {
   try {
     write_checkpoint();
   } catch (const not_flushed& x) {
-    saved_step_ = state_.step;
     throw not_flushed{fmt::format("{}; the checkpoint {}, of step {}, may be "
                                   "lost when the machine stops",
                                   x.what(), checkpoint_file(options_),
