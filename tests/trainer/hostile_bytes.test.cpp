@@ -74,7 +74,7 @@ std::vector<content> good_inputs(caf::actor_system& system) {
   model.batches = {8};
   std::vector<content> result{
       test::serialize(step_plan{1, 2, 64, 128, 0.1}),
-      test::serialize(step_report{1, true, 2, 3, 4}),
+      test::serialize(step_report{1, true, true, 2, 3, 4}),
       test::serialize(parts[0]),
       test::serialize(sum),
       test::serialize(evaluation{10, 9, 0.5}),

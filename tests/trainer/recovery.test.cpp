@@ -126,26 +126,29 @@ void pass_on(Self* self, const caf::actor& to) {
     });
 }
 
-/// A replica that does all that `real` does, and then has failed in that step.
-replica_actor spawn_late_failure(caf::actor_system& system,
-                                 const replica_actor& real,
-                                 std::uint64_t step) {
-  auto disguise = system.spawn([real, step](caf::event_based_actor* self) {
+/// What a replica says of a step, given its number and what is true.
+using told_of_step = std::function<caf::expected<step_report>(
+    std::uint64_t, const step_report&)>;
+
+/// A replica that does all that `real` does, and says something else of it.
+replica_actor spawn_disguised(caf::actor_system& system,
+                              const replica_actor& real,
+                              const told_of_step& says) {
+  auto disguise = system.spawn([real, says](caf::event_based_actor* self) {
     auto to = caf::actor_cast<caf::actor>(real);
     pass_on(self, to);
     auto pass = [self, to](caf::message& x) {
       return compat::delegate(self, to, std::move(x));
     };
     return caf::behavior{
-        [self, real, step](step_atom, const step_plan& plan) {
+        [self, real, says](step_atom, const step_plan& plan) {
           auto promise = self->make_response_promise<step_report>();
-          auto report = [promise, failed = plan.step == step](
-                            const step_report& x) mutable {
-            if (failed)
-              promise.deliver(
-                  make_error(errc::invalid_argument, "lost at the end"));
+          auto report = [promise, says,
+                         step = plan.step](const step_report& x) mutable {
+            if (auto told = says(step, x))
+              promise.deliver(std::move(*told));
             else
-              promise.deliver(x);
+              promise.deliver(told.error());
           };
           auto fail = [promise](caf::error& x) mutable {
             promise.deliver(std::move(x));
@@ -157,6 +160,20 @@ replica_actor spawn_late_failure(caf::actor_system& system,
   });
   return caf::actor_cast<replica_actor>(
       caf::actor_cast<caf::strong_actor_ptr>(disguise));
+}
+
+/// A replica that does all that `real` does, and then has failed in that step.
+replica_actor spawn_late_failure(caf::actor_system& system,
+                                 const replica_actor& real,
+                                 std::uint64_t failing) {
+  return spawn_disguised(
+      system, real,
+      [failing](std::uint64_t step,
+                const step_report& x) -> caf::expected<step_report> {
+        if (step == failing)
+          return make_error(errc::invalid_argument, "lost at the end");
+        return x;
+      });
 }
 
 /// A run of two nodes, of which the one that joins fails.
@@ -387,6 +404,27 @@ TEST_CASE("a run that is to stop ends after the step that is under way, and "
         == "stopped after step 2; go on with --resume from "
                + checkpoint_file(options));
   CHECK(saved_step(options) == 2);
+}
+
+TEST_CASE("a sum that is not finite stops the run, also if the loss and each "
+          "part of it are") {
+  scratch_folder folder;
+  auto options = short_run(folder);
+  caf::actor_system system{configuration()};
+  auto members = one_replica(system, options, digits);
+  members[0] = spawn_disguised(
+      system, members[0],
+      [](std::uint64_t step, step_report x) -> caf::expected<step_report> {
+        x.sum_finite = step != 2;
+        return x;
+      });
+  fleet processes{system, options, members};
+  told output;
+  trainer coordinator{options, *digits, processes, output.display,
+                      [] { return false; }};
+  CHECK(contains(message_of([&] { coordinator.run(); }),
+                 "step 2: the loss or the gradient of replica 0 is not "
+                 "finite (loss "));
 }
 
 TEST_CASE("with local norm replica 0, whose model is saved, classifies all "

@@ -34,8 +34,10 @@ struct step_report {
   /// Mean loss of the whole batch: the same from every replica.
   double loss = 0;
   /// Whether this replica's own part of the loss and the gradient was finite.
-  /// If one was not, nobody has changed its weights.
   bool finite = true;
+  /// Whether their sums over all replicas were, the same from every replica. If
+  /// not, nobody has changed its weights.
+  bool sum_finite = true;
   /// Wall-clock time of this replica's step, in seconds.
   double seconds = 0;
   /// Of that, adding up the gradients of all replicas.
@@ -102,11 +104,13 @@ auto inspect(Inspector& f, step_plan& x) {
 
 template <class Inspector>
 auto inspect(Inspector& f, step_report& x) {
-  return compat::inspect_object(
-      f, x, "syncnorm::train::step_report", compat::field("loss", x.loss),
-      compat::field("finite", x.finite), compat::field("seconds", x.seconds),
-      compat::field("averaging", x.averaging),
-      compat::field("waiting", x.waiting));
+  return compat::inspect_object(f, x, "syncnorm::train::step_report",
+                                compat::field("loss", x.loss),
+                                compat::field("finite", x.finite),
+                                compat::field("sum_finite", x.sum_finite),
+                                compat::field("seconds", x.seconds),
+                                compat::field("averaging", x.averaging),
+                                compat::field("waiting", x.waiting));
 }
 
 template <class Inspector>

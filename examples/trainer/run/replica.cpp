@@ -260,6 +260,7 @@ private:
     // Several chunks may be added at a time.
     report.averaging = std::min(sum.seconds, exchange);
     report.loss = sum.loss;
+    report.sum_finite = sum.finite;
     if (sum.finite)
       descend(plan, sum.gradient);
     else

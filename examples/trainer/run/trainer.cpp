@@ -300,12 +300,12 @@ void trainer::record(const metrics_row& row) {
 }
 
 void trainer::check_finite(const std::vector<step_report>& reports) const {
+  if (reports[0].sum_finite)
+    return;
   std::vector<std::size_t> bad;
   for (std::size_t i = 0; i < reports.size(); ++i)
     if (!reports[i].finite)
       bad.push_back(i);
-  if (bad.empty() && std::isfinite(reports[0].loss))
-    return;
   // Every part finite and the sum not: all of them together.
   if (bad.empty()) {
     bad.resize(reports.size());
