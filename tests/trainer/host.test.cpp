@@ -286,7 +286,8 @@ TEST_CASE("the end waits for those who have joined or leave, until they are "
         detail::request_within(one.trainer, 20s, one.host, end_atom_v, true,
                                std::string{"why"}, caf::timespan{1h});
     goes.reset();
-    end.receive([&](bool x) { result = x; }, [](const caf::error&) {});
+    std::move(end).receive([&](bool x) { result = x; },
+                           [](const caf::error&) {});
     return result;
   };
   SUBCASE("the one that leaves last") {
@@ -312,8 +313,9 @@ TEST_CASE("the roll waits for so many, whatever timer another one sends, and "
   CHECK(one.join(first, "a:1", 7).empty());
   CHECK(contains(one.join(second, "b:2", 7), "the run has begun"));
   std::size_t there = 0;
-  roll.receive([&](const std::vector<process_entry>& x) { there = x.size(); },
-               [](const caf::error&) {});
+  std::move(roll).receive(
+      [&](const std::vector<process_entry>& x) { there = x.size(); },
+      [](const caf::error&) {});
   CHECK(there == 1);
 }
 
