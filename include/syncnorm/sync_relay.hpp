@@ -39,10 +39,10 @@ struct replica_range {
 /// A slave's registration is answered when the relay's own was. Every replica
 /// of the range must register and take part. Deadline and failure policy are
 /// the master's. A round fails for all replicas of the tree or for none, except
-/// where a relay is lost or has waited in vain for its parent's answer. All are
-/// told the same error, which names the replica; if several fail at the same
-/// time, not all need hear of the same one. A relay that dies, or whose node is
-/// lost, is named with its range.
+/// where a relay is lost, has waited in vain for its parent's answer, or takes
+/// in a replica anew before that. All are told the same error, which names the
+/// replica; if several fail at the same time, not all need hear of the same
+/// one. A relay that dies, or whose node is lost, is named with its range.
 /// After that, slaves register again with the same relay. If the relay has
 /// died, others can take its range; if the parent has, spawn a relay with the
 /// new parent.
