@@ -4,12 +4,12 @@
 #include "syncnorm/remote_master.hpp"
 
 #include "tests/actors/relay_tree.hpp"
+#include "tests/actors/tree_shape.hpp"
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
-#include <optional>
 #include <random>
 #include <set>
 #include <stdexcept>
@@ -34,9 +34,11 @@ public:
         system_{system},
         other_{other},
         random_{random},
-        replicas_{2 + below(11)},
-        home_(static_cast<std::size_t>(replicas_)) {
-    grow({1, replicas_ - 1}, std::nullopt, 0);
+        shape_{random, 2 + below(11)} {
+    for (std::size_t i = 0; i < shape_.relays().size(); ++i) {
+      relays_.push_back({other && below(2) == 0});
+      relays_[i].handle = spawn(i);
+    }
   }
 
   ~random_tree() override {
@@ -49,12 +51,12 @@ public:
 
   /// A number from 0 to `n - 1`.
   std::int64_t below(std::int64_t n) {
-    return std::uniform_int_distribution<std::int64_t>{0, n - 1}(random_);
+    return test::below(random_, n);
   }
 
   /// The owner included.
   [[nodiscard]] std::int64_t replicas() const noexcept {
-    return replicas_;
+    return shape_.replicas();
   }
 
   [[nodiscard]] std::int64_t relays() const noexcept {
@@ -63,7 +65,7 @@ public:
 
   /// With whom a replica registers.
   const block_master& home(std::int64_t replica) {
-    return at(home_[static_cast<std::size_t>(replica)]);
+    return at(shape_.home(replica));
   }
 
   void kill_relay(std::int64_t relay) {
@@ -79,17 +81,15 @@ public:
 
   /// Whether one on the replica's way to the master has been.
   [[nodiscard]] bool is_cut_off(std::int64_t replica) const {
-    for (auto i = home_[static_cast<std::size_t>(replica)]; i;
-         i = relays_[*i].parent)
-      if (dead_.contains(*i))
-        return true;
-    return false;
+    return shape_.any_above(shape_.home(replica), [this](std::size_t relay) {
+      return dead_.contains(relay);
+    });
   }
 
   /// All replicas register, in any order, the dead ones' successors too.
   void enlist_all() {
     replace_dead_relays();
-    std::vector<std::int64_t> order(home_.size() - 1);
+    std::vector<std::int64_t> order(static_cast<std::size_t>(replicas() - 1));
     std::iota(order.begin(), order.end(), 1);
     std::ranges::shuffle(order, random_);
     for (auto i : order)
@@ -98,55 +98,35 @@ public:
 
   /// The shape, for who reads a failed check.
   [[nodiscard]] std::string text() const {
-    auto result = std::to_string(replicas_) + " replicas";
-    for (const auto& x : relays_)
-      result += ", a relay of " + std::to_string(x.range.count) + " from "
-                + std::to_string(x.range.first) + " on"
-                + (x.is_far ? " elsewhere" : "");
+    auto result = std::to_string(replicas()) + " replicas";
+    for (std::size_t i = 0; i < relays_.size(); ++i)
+      result += ", " + shape_.text(i) + (relays_[i].is_far ? " elsewhere" : "");
     return result;
   }
 
 protected:
   caf::actor_system& system_of(std::int64_t replica) override {
-    return system_at(home_[static_cast<std::size_t>(replica)]);
+    return system_at(shape_.home(replica));
   }
 
 private:
   struct relay {
-    replica_range range;
-    /// Nothing: the master.
-    std::optional<std::size_t> parent;
     /// On the other node.
     bool is_far = false;
     block_master handle{};
   };
 
-  /// Spreads a range over relays of its own and the actor `parent`.
-  void grow(replica_range range, std::optional<std::size_t> parent, int depth) {
-    for (auto i = range.first; i < range.first + range.count;) {
-      replica_range some{i, 1};
-      if (depth < 3 && below(5) < 2) {
-        some.count += below(range.first + range.count - i);
-        relays_.push_back({some, parent, other_ && below(2) == 0});
-        relays_.back().handle = spawn(relays_.back());
-        grow(some, relays_.size() - 1, depth + 1);
-      } else {
-        home_[static_cast<std::size_t>(i)] = parent;
-      }
-      i += some.count;
-    }
-  }
-
-  const block_master& at(std::optional<std::size_t> relay) {
+  const block_master& at(tree_shape::place relay) {
     return relay ? relays_[*relay].handle : master();
   }
 
-  caf::actor_system& system_at(std::optional<std::size_t> relay) {
+  caf::actor_system& system_at(tree_shape::place relay) {
     return relay && relays_[*relay].is_far ? *other_ : system_;
   }
 
-  block_master spawn(const relay& x) {
-    auto& here = x.is_far ? *other_ : system_;
+  block_master spawn(std::size_t relay) {
+    const auto& x = shape_.relays()[relay];
+    auto& here = system_at(relay);
     auto& there = system_at(x.parent);
     auto parent = at(x.parent);
     if (&here != &there)
@@ -170,11 +150,11 @@ private:
   /// And those below them, whose parent is gone. Parents come first.
   void replace_dead_relays() {
     for (std::size_t i = 0; i < relays_.size(); ++i) {
-      auto& x = relays_[i];
-      if (x.parent && dead_.contains(*x.parent) && dead_.insert(i).second)
-        caf::anon_send_exit(x.handle, caf::exit_reason::user_shutdown);
+      auto parent = shape_.relays()[i].parent;
+      if (parent && dead_.contains(*parent) && dead_.insert(i).second)
+        caf::anon_send_exit(relays_[i].handle, caf::exit_reason::user_shutdown);
       if (dead_.contains(i))
-        x.handle = spawn(x);
+        relays_[i].handle = spawn(i);
     }
     dead_.clear();
   }
@@ -182,9 +162,7 @@ private:
   caf::actor_system& system_;
   caf::actor_system* other_;
   std::mt19937& random_;
-  std::int64_t replicas_;
-  /// Where each replica registers.
-  std::vector<std::optional<std::size_t>> home_;
+  tree_shape shape_;
   std::vector<relay> relays_;
   std::set<std::size_t> dead_;
 };

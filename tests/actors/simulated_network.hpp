@@ -1,0 +1,264 @@
+#pragma once
+
+#include "tests/actors/simulation.hpp"
+#include "tests/actors/tree_shape.hpp"
+
+#include <caf/actor_proxy.hpp>
+#include <caf/make_actor.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+// Nodes and the connections between them, without a network: actors of one
+// simulated system, of which the test says where they live, and which have
+// proxies of each other as CAF's middleman makes them.
+
+namespace syncnorm::test {
+
+/// A connection's way from one node to another.
+struct direction {
+  std::size_t from = 0;
+  std::size_t to = 0;
+
+  auto operator<=>(const direction&) const = default;
+};
+
+/// What a connection brings.
+struct simulated_packet {
+  /// A message; no receiver where an actor's end is told.
+  caf::strong_actor_ptr receiver{};
+  caf::strong_actor_ptr sender{};
+  caf::message_id id{};
+  caf::message content{};
+  /// Whose end is told, the proxy, and why.
+  caf::strong_actor_ptr ended{};
+  caf::error reason{};
+};
+
+class simulated_network;
+
+/// An actor of another node, as one node sees it.
+class simulated_proxy final : public caf::actor_proxy {
+public:
+  simulated_proxy(caf::actor_config& config, simulated_network& network,
+                  direction way, caf::strong_actor_ptr there)
+      : caf::actor_proxy{config},
+        network_{network},
+        way_{way},
+        there_{std::move(there)} {}
+
+  const char* name() const override {
+    return "syncnorm.test.proxy";
+  }
+
+  detail::enqueue_result enqueue(caf::mailbox_element_ptr message,
+                                 detail::worker_type*) override;
+
+  void kill_proxy(detail::worker_type* worker, caf::error reason) override {
+    there_ = nullptr;
+    cleanup(std::move(reason), worker);
+  }
+
+private:
+#if !SYNCNORM_CAF_LEGACY
+  void force_close_mailbox() override {}
+#endif
+
+  simulated_network& network_;
+  const direction way_;
+  /// Null once it has ended, or its node is lost.
+  caf::strong_actor_ptr there_;
+};
+
+/// All connections. Messages of one arrive in their order, those of several in
+/// any.
+class simulated_network {
+public:
+  explicit simulated_network(caf::actor_system& system) : system_{&system} {}
+
+  simulated_network(const simulated_network&) = delete;
+  simulated_network& operator=(const simulated_network&) = delete;
+
+  ~simulated_network() {
+    *is_there_ = false;
+  }
+
+  /// The handle that node `at` has of an actor that lives on node `home`: of
+  /// one that has ended if those have lost each other.
+  caf::strong_actor_ptr seen(std::size_t at, std::size_t home,
+                             const caf::strong_actor_ptr& actor) {
+    if (!actor || at == home)
+      return actor;
+    auto& proxy = proxies_[at][actor->id()];
+    if (!proxy)
+      proxy = make_proxy({at, home}, actor);
+    auto result = proxy;
+    if (is_cut({home, at}) && !is_unnoticed({home, at}))
+      forget(at, result, lost());
+    return result;
+  }
+
+  void send(direction way, simulated_packet packet) {
+    if (!is_cut(way))
+      packets_[way].push_back(std::move(packet));
+  }
+
+  [[nodiscard]] bool has_packets() const {
+    return !packets_.empty();
+  }
+
+  /// The first packet of any connection arrives.
+  void deliver(std::mt19937& random) {
+    auto chosen =
+        std::next(packets_.begin(), below(random, std::ssize(packets_)));
+    auto way = chosen->first;
+    auto packet = std::move(chosen->second.front());
+    chosen->second.pop_front();
+    if (chosen->second.empty())
+      packets_.erase(chosen);
+    if (packet.ended)
+      return forget(way.to, packet.ended, packet.reason);
+    packet.receiver->get()->enqueue(
+        detail::make_element(seen(way.to, way.from, packet.sender), packet.id,
+                             std::move(packet.content)),
+        nullptr);
+  }
+
+  // -- lost connections -------------------------------------------------------
+
+  /// Nothing arrives any more, either way; both sides have still to notice.
+  void cut(std::size_t one, std::size_t other) {
+    for (auto way : {direction{one, other}, direction{other, one}}) {
+      unnoticed_.push_back(way);
+      packets_.erase(way);
+    }
+    cuts_.push_back({one, other});
+  }
+
+  [[nodiscard]] bool is_cut(direction way) const {
+    return std::ranges::any_of(cuts_, [&](const auto& x) {
+      return x == way || x == direction{way.to, way.from};
+    });
+  }
+
+  /// Between which nodes.
+  [[nodiscard]] const std::vector<direction>& cuts() const noexcept {
+    return cuts_;
+  }
+
+  [[nodiscard]] bool is_all_noticed() const noexcept {
+    return unnoticed_.empty();
+  }
+
+  /// One side hears no sign of life any more.
+  void notice(std::mt19937& random) {
+    auto chosen = unnoticed_.begin() + below(random, std::ssize(unnoticed_));
+    auto way = *chosen;
+    unnoticed_.erase(chosen);
+    lose(way.to, [&](const simulated_proxy& x) { return is_from(x, way); });
+  }
+
+  /// When both sides have noticed: what was cut is connected again.
+  std::vector<direction> mend() {
+    return std::exchange(cuts_, {});
+  }
+
+  /// All proxies end.
+  void close() {
+    for (auto& [at, ignored] : proxies_)
+      lose(at, [](const simulated_proxy&) { return true; });
+    packets_.clear();
+  }
+
+private:
+  friend class simulated_proxy;
+
+  using proxies = std::map<caf::actor_id, caf::strong_actor_ptr>;
+
+  static simulated_proxy& proxy_of(const caf::strong_actor_ptr& x) {
+    return dynamic_cast<simulated_proxy&>(*x->get());
+  }
+
+  caf::strong_actor_ptr make_proxy(direction way,
+                                   const caf::strong_actor_ptr& actor) {
+    caf::actor_config config;
+    auto result = caf::make_actor<simulated_proxy, caf::strong_actor_ptr>(
+        actor->id(), node_of(way.to), system_, config, *this, way, actor);
+    auto tell = [this, there = is_there_, way, result](const caf::error& why) {
+      if (*there)
+        send({way.to, way.from}, {.ended = result, .reason = why});
+    };
+    actor->get()->attach_functor(std::move(tell));
+    return result;
+  }
+
+  /// An identity unlike this system's own.
+  static caf::node_id node_of(std::size_t number) {
+    constexpr std::size_t digits = 40;
+    auto process = static_cast<std::uint32_t>(number + 1);
+    return *caf::make_node_id(process, std::string(digits, 'a'));
+  }
+
+  void forget(std::size_t at, const caf::strong_actor_ptr& proxy,
+              const caf::error& reason) {
+    std::erase_if(proxies_[at],
+                  [&](const auto& x) { return x.second == proxy; });
+    proxy_of(proxy).kill_proxy(nullptr, reason);
+  }
+
+  template <class Predicate>
+  void lose(std::size_t at, Predicate is_lost) {
+    std::vector<caf::strong_actor_ptr> gone;
+    for (const auto& [id, proxy] : proxies_[at])
+      if (is_lost(proxy_of(proxy)))
+        gone.push_back(proxy);
+    for (const auto& x : gone)
+      forget(at, x, lost());
+  }
+
+  static caf::error lost() {
+    return caf::make_error(caf::exit_reason::remote_link_unreachable);
+  }
+
+  [[nodiscard]] bool is_unnoticed(direction way) const {
+    return std::ranges::find(unnoticed_, way) != unnoticed_.end();
+  }
+
+  static bool is_from(const simulated_proxy& x, direction way) {
+    return x.node() == node_of(way.from);
+  }
+
+  caf::actor_system* system_;
+  /// Of each node, by the actor for which they stand.
+  std::map<std::size_t, proxies> proxies_;
+  std::map<direction, std::deque<simulated_packet>> packets_;
+  std::vector<direction> cuts_;
+  std::vector<direction> unnoticed_;
+  /// Actors may outlive it, and tell of their end.
+  std::shared_ptr<bool> is_there_ = std::make_shared<bool>(true);
+};
+
+inline detail::enqueue_result
+simulated_proxy::enqueue(caf::mailbox_element_ptr message,
+                         detail::worker_type*) {
+  simulated_packet packet{
+      .receiver = there_, .sender = message->sender, .id = message->mid};
+#if SYNCNORM_CAF_LEGACY
+  packet.content = message->move_content_to_message();
+#else
+  packet.content = std::move(message->payload);
+#endif
+  if (there_)
+    network_.send(way_, std::move(packet));
+  return detail::enqueue_result(there_ != nullptr);
+}
+
+} // namespace syncnorm::test

@@ -1,0 +1,336 @@
+#include "actors/batch_norm_slave.hpp"
+
+#include "tests/actors/simulated_feeder.hpp"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+using namespace syncnorm;
+using namespace syncnorm::test;
+using namespace std::chrono_literals;
+
+// Copies of a layer that are slave actors, which take their messages in any
+// order. What they answer and learn is compared with float64's truth.
+
+namespace {
+
+constexpr double tolerance = 1e-9; // of float64, of sums over some batches
+constexpr std::int64_t channels = 2;
+
+/// One for each ten rounds that faults.test.cpp runs.
+int runs() {
+  const auto* text = std::getenv("SYNCNORM_TEST_FAULTS");
+  return (text ? std::stoi(text) : 10'000) / 10;
+}
+
+class stage_run {
+public:
+  stage_run(simulated_system& here, std::uint32_t seed)
+      : here_{here},
+        feed_{.random = std::mt19937{seed}},
+        options_{.name = "bn", .channels = channels, .type = dtype::float64} {
+    options_.online = below(3) == 0;
+    options_.fan_in = 2 + below(4);
+    if (below(3) == 0)
+      options_.momentum = std::nullopt;
+    auto copies = 1 + below(5);
+    for (std::int64_t i = 0; i < copies; ++i)
+      replicas_.push_back(std::make_shared<batch_norm_replica>(options_));
+    learned_.resize(replicas_.size());
+  }
+
+  stage_run(const stage_run&) = delete;
+  stage_run& operator=(const stage_run&) = delete;
+
+  /// Passes, with faults or without, and the copies anew, some times.
+  /// @returns what was wrong, or empty.
+  std::string run() {
+    for (int i = 0; i < 3; ++i) {
+      make_feed();
+      auto faultless = feed_.misdeeds == 0;
+      if (!spawn())
+        return "not registered";
+      run_feeders();
+      auto wrong = what_is_wrong_with_outcomes(faultless);
+      release();
+      if (wrong.empty())
+        wrong = what_is_wrong_with_values();
+      if (!wrong.empty())
+        return wrong + " of " + std::to_string(replicas_.size())
+               + (options_.online ? ", online" : "");
+      go_on_from_the_least();
+    }
+    return "";
+  }
+
+private:
+  std::int64_t below(std::int64_t n) {
+    return test::below(feed_.random, n);
+  }
+
+  // -- what copies are fed ----------------------------------------------------
+
+  void make_feed() {
+    auto batches = static_cast<std::size_t>(2 + below(5));
+    feed_.window = static_cast<int>(1 + below(4));
+    feed_.misdeeds = static_cast<int>(std::max<std::int64_t>(0, below(8) - 4));
+    feed_.parts.clear();
+    for (std::size_t i = 0; i < replicas_.size(); ++i) {
+      auto& parts = feed_.parts.emplace_back();
+      while (parts.size() < batches)
+        // Some have none.
+        parts.push_back(make_part(below(4) + (i == 0 ? 1 : 0)));
+    }
+    make_passes(batches);
+  }
+
+  simulated_part make_part(std::int64_t samples) {
+    std::array<std::int64_t, 3> sizes{samples, channels, 1 + below(3)};
+    tensor x{make_layout(options_.type, sizes)};
+    auto dy = x;
+    fill(x, feed_.random, 1, 2);
+    fill(dy, feed_.random);
+    return {std::move(x), std::move(dy)};
+  }
+
+  /// Backward passes come in any order, behind their forward passes.
+  void make_passes(std::size_t batches) {
+    feed_.passes.clear();
+    std::vector<std::size_t> open;
+    for (std::size_t k = 0; k < batches;) {
+      if (options_.online || open.empty() || below(2) == 0) {
+        feed_.passes.push_back({false, k});
+        open.push_back(k++);
+      } else {
+        auto chosen = open.begin() + below(std::ssize(open));
+        feed_.passes.push_back({true, *chosen});
+        open.erase(chosen);
+      }
+    }
+  }
+
+  // -- the actors -------------------------------------------------------------
+
+  bool spawn() {
+    auto copies = std::ssize(replicas_);
+    auto options = resolve({.layer = options_.name,
+                            .deadline = 10s,
+                            .policy = failure_policy::fail_round,
+                            .fan_in = options_.fan_in},
+                           here_.system.config());
+    batch_norm_master_actor master;
+    if (copies > 1)
+      master = spawn_batch_norm_master(here_.system, options, copies);
+    auto relays =
+        spawn_batch_norm_relays(here_.system, master, options, copies);
+    std::vector<std::shared_ptr<future_result<bool>>> registered;
+    for (std::int64_t i = 0; i < copies; ++i) {
+      registered.push_back(std::make_shared<future_result<bool>>());
+      spawn_slave(i, i == 0 ? master : relays->at(i), i == 0 ? relays : nullptr,
+                  registered.back());
+    }
+    run_actors();
+    return std::ranges::all_of(registered, [](auto& x) { return !!x->get(); });
+  }
+
+  void spawn_slave(std::int64_t copy, const batch_norm_master_actor& master,
+                   const std::shared_ptr<batch_norm_relays>& relays,
+                   const std::shared_ptr<future_result<bool>>& registered) {
+    detail::slave_role role;
+    role.master = master;
+    role.relays = relays;
+    role.copy_id = copy;
+    role.deadline = 10s;
+    role.registered = std::make_shared<future_writer<bool>>(registered);
+    ended_.push_back(std::make_shared<future_result<bool>>());
+    role.ended = std::make_shared<future_writer<bool>>(ended_.back());
+    feed_.slaves.push_back(here_.system.spawn<detail::batch_norm_slave>(
+        replicas_[static_cast<std::size_t>(copy)], std::move(role)));
+  }
+
+  void run_feeders() {
+    for (std::size_t i = 0; i < replicas_.size(); ++i) {
+      feeders_.push_back(here_.system.spawn<simulated_feeder>(feed_, i));
+      detail::anon_send(feeders_.back(), go_atom_v);
+    }
+    run_actors();
+  }
+
+  /// In any order.
+  void run_actors() {
+    while (here_.ready() != 0)
+      here_.run(static_cast<std::size_t>(
+          below(static_cast<std::int64_t>(here_.ready()))));
+  }
+
+  /// They give their states back.
+  void release() {
+    std::ranges::shuffle(feed_.slaves, feed_.random);
+    for (const auto& x : feed_.slaves)
+      caf::anon_send_exit(x, caf::exit_reason::user_shutdown);
+    for (const auto& x : feeders_)
+      caf::anon_send_exit(x, caf::exit_reason::user_shutdown);
+    feed_.slaves.clear();
+    feeders_.clear();
+    run_actors();
+    for (const auto& x : std::exchange(ended_, {}))
+      std::ignore = x->get();
+    here_.run_to_the_end();
+  }
+
+  // -- what must be so --------------------------------------------------------
+
+  std::string what_is_wrong_with_outcomes(bool faultless) const {
+    for (const auto& parts : feed_.parts)
+      for (const auto& part : parts)
+        for (const auto* x : {&part.forward, &part.backward})
+          if (x->is_asked && x->got.count != 1)
+            return "not one answer";
+          else if (faultless && x->is_asked && !x->got.value)
+            return "an error without a fault: " + x->got.text();
+    return "";
+  }
+
+  /// What a copy has answered, it has learned, and nothing else.
+  std::string what_is_wrong_with_values() {
+    gradients_.assign(replicas_.size(), {});
+    for (std::size_t k = 0; k < feed_.parts[0].size(); ++k)
+      if (auto wrong = what_is_wrong_with_batch(k); !wrong.empty())
+        return wrong;
+    for (std::size_t i = 0; i < replicas_.size(); ++i)
+      if (auto wrong = what_is_wrong_with_state(i); !wrong.empty())
+        return "copy " + std::to_string(i) + ": " + wrong;
+    return "";
+  }
+
+  std::string what_is_wrong_with_batch(std::size_t k) {
+    std::vector<tensor> xs;
+    std::vector<tensor> dys;
+    auto answered = false;
+    for (std::size_t i = 0; i < replicas_.size(); ++i) {
+      const auto& part = feed_.parts[i][k];
+      xs.push_back(part.x);
+      dys.push_back(part.dy);
+      auto has_value = part.forward.got.value.has_value();
+      answered = answered || has_value;
+      learned_[i] += has_value ? 1 : 0;
+    }
+    if (!answered)
+      return "";
+    auto truth = truth_of(xs, dys);
+    for (std::size_t i = 0; i < replicas_.size(); ++i)
+      if (auto wrong = what_is_wrong_with_part(truth, i, feed_.parts[i][k]);
+          !wrong.empty())
+        return "batch " + std::to_string(k) + ", copy " + std::to_string(i)
+               + ": " + wrong;
+    return "";
+  }
+
+  /// Online, of all batches so far.
+  reference truth_of(const std::vector<tensor>& xs,
+                     const std::vector<tensor>& dys) {
+    reference truth{.weight = {1, 1}, .bias = {0, 0}};
+    if (options_.online) {
+      seen_.insert(seen_.end(), xs.begin(), xs.end());
+      truth.forward(seen_);
+    } else {
+      truth.forward(xs);
+      truth.backward(xs, dys);
+    }
+    return truth;
+  }
+
+  std::string what_is_wrong_with_part(const reference& truth, std::size_t copy,
+                                      const simulated_part& part) {
+    std::string wrong;
+    auto& gradients = gradients_[copy];
+    reference::for_each({part.x}, [&](auto c, auto, auto i) {
+      auto x = part.x.get(i);
+      auto dy = part.dy.get(i);
+      const auto& y = part.forward.got.value;
+      const auto& dx = part.backward.got.value;
+      if (y && !is_near(y->get(i), truth.y(c, x)))
+        wrong = "y";
+      if (!dx)
+        return;
+      if (!is_near(dx->get(i), truth.dx(c, x, dy)))
+        wrong = "dx";
+      gradients.weight[c] += dy * (x - truth.mean[c]) * truth.inv_std[c];
+      gradients.bias[c] += dy;
+    });
+    return wrong;
+  }
+
+  std::string what_is_wrong_with_state(std::size_t copy) {
+    auto& replica = *replicas_[copy];
+    if (!options_.online && replica.num_batches_tracked() != learned_[copy])
+      return "batches tracked";
+    for (const auto& x : replica.gradients()) {
+      auto got = std::get<std::span<double>>(x.values);
+      const auto& expected =
+          x.name == "weight" ? gradients_[copy].weight : gradients_[copy].bias;
+      if (!std::ranges::equal(got, expected, is_near))
+        return "gradient of " + x.name;
+    }
+    replica.zero_gradients();
+    return "";
+  }
+
+  static bool is_near(double x, double y) {
+    return std::abs(x - y) <= tolerance * (1 + std::abs(y));
+  }
+
+  /// As a stream's supervisor: what others have learned since is asked again.
+  void go_on_from_the_least() {
+    auto least = static_cast<std::size_t>(std::ranges::min_element(learned_)
+                                          - learned_.begin());
+    for (std::size_t i = 0; i < replicas_.size(); ++i)
+      if (i != least)
+        replicas_[i]->assign_state(*replicas_[least]);
+    std::ranges::fill(learned_, learned_[least]);
+    seen_.resize(options_.online ? static_cast<std::size_t>(learned_[least])
+                                       * replicas_.size()
+                                 : 0);
+  }
+
+  struct gradient_pair {
+    std::array<double, channels> weight{};
+    std::array<double, channels> bias{};
+  };
+
+  simulated_system& here_;
+  simulated_feed feed_;
+  batch_norm_options options_;
+  std::vector<std::shared_ptr<batch_norm_replica>> replicas_;
+  std::vector<std::shared_ptr<future_result<bool>>> ended_;
+  std::vector<caf::actor> feeders_;
+  /// Batches of each copy.
+  std::vector<std::int64_t> learned_;
+  std::vector<gradient_pair> gradients_;
+  /// Online: every part of those.
+  std::vector<tensor> seen_;
+};
+
+} // namespace
+
+TEST_CASE_FIXTURE(simulated_system,
+                  "in whatever order slave actors take their messages, each "
+                  "pass has one answer, and a copy has learned what it has "
+                  "answered and nothing else, whoever is at fault") {
+  for (int i = 1; i <= runs(); ++i) {
+    auto wrong = stage_run{*this, static_cast<std::uint32_t>(i)}.run();
+    CHECK_MESSAGE(wrong.empty(), "seed " << i << ": " << wrong);
+  }
+}
