@@ -261,4 +261,18 @@ simulated_proxy::enqueue(caf::mailbox_element_ptr message,
   return detail::enqueue_result(there_ != nullptr);
 }
 
+/// Any actor takes a message, or any connection brings one.
+/// @returns whether there was one.
+inline bool step(simulated_system& here, simulated_network& network,
+                 std::mt19937& random) {
+  auto ready = static_cast<std::int64_t>(here.ready());
+  if (network.has_packets() && (ready == 0 || below(random, 3) == 0))
+    network.deliver(random);
+  else if (ready != 0)
+    here.run(static_cast<std::size_t>(below(random, ready)));
+  else
+    return false;
+  return true;
+}
+
 } // namespace syncnorm::test

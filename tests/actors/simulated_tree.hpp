@@ -96,14 +96,7 @@ public:
   /// Any actor takes a message, or any connection brings one.
   /// @returns whether there was one.
   bool step() {
-    auto ready = static_cast<std::int64_t>(here_.ready());
-    if (network_.has_packets() && (ready == 0 || below(3) == 0))
-      network_.deliver(world_.random);
-    else if (ready != 0)
-      here_.run(static_cast<std::size_t>(below(ready)));
-    else
-      return false;
-    return true;
+    return test::step(here_, network_, world_.random);
   }
 
   /// The next timer rings, or a node hears that it has lost another.

@@ -1,6 +1,7 @@
 #include "actors/batch_norm_slave.hpp"
 
 #include "tests/actors/simulated_feeder.hpp"
+#include "tests/actors/simulated_network.hpp"
 
 #include <doctest/doctest.h>
 
@@ -37,17 +38,23 @@ int runs() {
 
 class stage_run {
 public:
-  stage_run(simulated_system& here, std::uint32_t seed)
+  /// @param most_nodes 1: there is no network.
+  stage_run(simulated_system& here, std::uint32_t seed, std::int64_t most_nodes)
       : here_{here},
+        network_{here.system},
         feed_{.random = std::mt19937{seed}},
         options_{.name = "bn", .channels = channels, .type = dtype::float64} {
     options_.online = below(3) == 0;
     options_.fan_in = 2 + below(4);
     if (below(3) == 0)
       options_.momentum = std::nullopt;
+    nodes_ = 1 + below(most_nodes);
     auto copies = 1 + below(5);
-    for (std::int64_t i = 0; i < copies; ++i)
+    for (std::int64_t i = 0; i < copies; ++i) {
       replicas_.push_back(std::make_shared<batch_norm_replica>(options_));
+      // Relays and the owner live where the master does.
+      homes_.push_back(i == 0 ? 0 : choose_node());
+    }
     learned_.resize(replicas_.size());
   }
 
@@ -59,10 +66,12 @@ public:
   std::string run() {
     for (int i = 0; i < 3; ++i) {
       make_feed();
-      auto faultless = feed_.misdeeds == 0;
       if (!spawn())
         return "not registered";
+      cuts_ = static_cast<int>(below(std::min(feed_.misdeeds, 2) + 1));
+      auto faultless = feed_.misdeeds == 0;
       run_feeders();
+      cuts_ = 0;
       auto wrong = what_is_wrong_with_outcomes(faultless);
       release();
       if (wrong.empty())
@@ -78,6 +87,10 @@ public:
 private:
   std::int64_t below(std::int64_t n) {
     return test::below(feed_.random, n);
+  }
+
+  std::size_t choose_node() {
+    return static_cast<std::size_t>(below(nodes_));
   }
 
   // -- what copies are fed ----------------------------------------------------
@@ -168,11 +181,45 @@ private:
     run_actors();
   }
 
-  /// In any order.
+  /// The handle that the node of a copy has.
+  batch_norm_master_actor seen(const batch_norm_master_actor& x,
+                               std::int64_t copy) {
+    return caf::actor_cast<batch_norm_master_actor>(
+        network_.seen(homes_[static_cast<std::size_t>(copy)], 0,
+                      caf::actor_cast<caf::strong_actor_ptr>(x)));
+  }
+
+  /// In any order, until nobody waits any more.
   void run_actors() {
-    while (here_.ready() != 0)
-      here_.run(static_cast<std::size_t>(
-          below(static_cast<std::int64_t>(here_.ready()))));
+    do {
+      while (step(here_, network_, feed_.random))
+        if (cuts_ > 0 && below(40) == 0)
+          cut();
+    } while (notice() || (is_waiting() && here_.ring()));
+  }
+
+  void cut() {
+    --cuts_;
+    auto one = choose_node();
+    auto other = choose_node();
+    if (one != other && !network_.is_cut({one, other}))
+      network_.cut(one, other);
+  }
+
+  bool notice() {
+    if (network_.is_all_noticed())
+      return false;
+    network_.notice(feed_.random);
+    return true;
+  }
+
+  [[nodiscard]] bool is_waiting() const {
+    for (const auto& parts : feed_.parts)
+      for (const auto& part : parts)
+        for (const auto* x : {&part.forward, &part.backward})
+          if (x->is_asked && x->got.count == 0)
+            return true;
+    return false;
   }
 
   /// They give their states back.
@@ -185,9 +232,11 @@ private:
     feed_.slaves.clear();
     feeders_.clear();
     run_actors();
+    network_.mend();
+    network_.close();
+    here_.run_to_the_end();
     for (const auto& x : std::exchange(ended_, {}))
       std::ignore = x->get();
-    here_.run_to_the_end();
   }
 
   // -- what must be so --------------------------------------------------------
@@ -311,9 +360,15 @@ private:
   };
 
   simulated_system& here_;
+  simulated_network network_;
   simulated_feed feed_;
   batch_norm_options options_;
+  std::int64_t nodes_ = 1;
+  /// How many connections may still be lost.
+  int cuts_ = 0;
   std::vector<std::shared_ptr<batch_norm_replica>> replicas_;
+  /// On which node each one's slave lives.
+  std::vector<std::size_t> homes_;
   std::vector<std::shared_ptr<future_result<bool>>> ended_;
   std::vector<caf::actor> feeders_;
   /// Batches of each copy.
@@ -323,14 +378,24 @@ private:
   std::vector<tensor> seen_;
 };
 
+void check_stages(simulated_system& here, std::int64_t most_nodes) {
+  for (int i = 1; i <= runs(); ++i) {
+    auto seed = static_cast<std::uint32_t>(i);
+    auto wrong = stage_run{here, seed, most_nodes}.run();
+    CHECK_MESSAGE(wrong.empty(), "seed " << i << ": " << wrong);
+  }
+}
+
 } // namespace
 
 TEST_CASE_FIXTURE(simulated_system,
                   "in whatever order slave actors take their messages, each "
                   "pass has one answer, and a copy has learned what it has "
                   "answered and nothing else, whoever is at fault") {
-  for (int i = 1; i <= runs(); ++i) {
-    auto wrong = stage_run{*this, static_cast<std::uint32_t>(i)}.run();
-    CHECK_MESSAGE(wrong.empty(), "seed " << i << ": " << wrong);
-  }
+  check_stages(*this, 1);
+}
+
+TEST_CASE_FIXTURE(simulated_system,
+                  "so it is of slave actors on nodes that lose each other") {
+  check_stages(*this, 3);
 }
