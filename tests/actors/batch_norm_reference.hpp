@@ -4,6 +4,7 @@
 #include "syncnorm/shared_tensor.hpp"
 #include "syncnorm/tensor_view.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -133,6 +134,14 @@ private:
 inline shared_tensor share(const tensor& x) {
   auto copy = std::make_shared<tensor>(x);
   return {copy->view(), copy};
+}
+
+/// A tensor of a message, to be looked at.
+inline tensor fetch(const shared_tensor& x) {
+  tensor result{x.view().layout()};
+  std::copy_n(static_cast<const std::byte*>(x.view().data()),
+              result.bytes.size(), result.bytes.begin());
+  return result;
 }
 
 /// Fills with normal values of that mean and deviation.

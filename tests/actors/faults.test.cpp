@@ -1,8 +1,8 @@
 #include "tests/actors/fault_participant.hpp"
+#include "tests/actors/fault_rounds.hpp"
 
 #include <doctest/doctest.h>
 
-#include <cstdlib>
 #include <random>
 #include <string>
 #include <vector>
@@ -11,12 +11,6 @@ using namespace syncnorm;
 using namespace syncnorm::test;
 
 namespace {
-
-/// At least ten thousand, unless the environment asks for fewer.
-int rounds_to_run() {
-  const auto* text = std::getenv("SYNCNORM_TEST_FAULTS");
-  return text ? std::stoi(text) : 10'000;
-}
 
 /// Participants 1 to `slaves` and the owner, one of whom is at fault in every
 /// round. A generation lasts until a round has failed.
@@ -109,7 +103,7 @@ TEST_CASE_FIXTURE(system_fixture,
     std::uniform_int_distribution<int> who{0, 3};
     std::uniform_int_distribution<int> what{0, fault_count - 1};
     int wrong = 0;
-    for (int i = 0; i < rounds_to_run() / 2; ++i)
+    for (int i = 0; i < fault_rounds() / 2; ++i)
       wrong += run.round(who(random), static_cast<fault>(what(random)));
     CHECK(wrong == 0);
   }

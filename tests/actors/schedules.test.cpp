@@ -1,10 +1,10 @@
+#include "tests/actors/fault_rounds.hpp"
 #include "tests/actors/simulated_tree.hpp"
 
 #include <doctest/doctest.h>
 
 #include <chrono>
 #include <cstdint>
-#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -17,12 +17,6 @@ using namespace std::chrono_literals;
 // many more orders are tried than threads would ever have.
 
 namespace {
-
-/// One for each ten rounds that faults.test.cpp runs.
-int runs() {
-  const auto* text = std::getenv("SYNCNORM_TEST_FAULTS");
-  return (text ? std::stoi(text) : 10'000) / 10;
-}
 
 /// What one seed decides beside the shape of the tree.
 struct schedule_kind {
@@ -221,7 +215,7 @@ private:
 };
 
 void check_schedules(simulated_system& here, std::int64_t most_nodes) {
-  for (int i = 1; i <= runs(); ++i) {
+  for (int i = 1; i <= fault_rounds() / 10; ++i) {
     auto seed = static_cast<std::uint32_t>(i);
     std::mt19937 random{seed};
     schedule_kind kind{random, most_nodes};

@@ -34,14 +34,6 @@ inline stages make_stages(caf::actor_system& system,
   return result;
 }
 
-/// A tensor of a message, to be looked at.
-inline tensor fetch(const shared_tensor& x) {
-  tensor result{x.view().layout()};
-  std::copy_n(static_cast<const std::byte*>(x.view().data()),
-              result.bytes.size(), result.bytes.begin());
-  return result;
-}
-
 struct answer {
   caf::error reason;
   tensor value;

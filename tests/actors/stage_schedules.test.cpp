@@ -1,5 +1,6 @@
 #include "actors/batch_norm_slave.hpp"
 
+#include "tests/actors/fault_rounds.hpp"
 #include "tests/actors/simulated_feeder.hpp"
 #include "tests/actors/simulated_network.hpp"
 
@@ -9,7 +10,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -29,12 +29,6 @@ namespace {
 
 constexpr double tolerance = 1e-9; // of float64, of sums over some batches
 constexpr std::int64_t channels = 2;
-
-/// One for each ten rounds that faults.test.cpp runs.
-int runs() {
-  const auto* text = std::getenv("SYNCNORM_TEST_FAULTS");
-  return (text ? std::stoi(text) : 10'000) / 10;
-}
 
 class stage_run {
 public:
@@ -379,7 +373,7 @@ private:
 };
 
 void check_stages(simulated_system& here, std::int64_t most_nodes) {
-  for (int i = 1; i <= runs(); ++i) {
+  for (int i = 1; i <= fault_rounds() / 10; ++i) {
     auto seed = static_cast<std::uint32_t>(i);
     auto wrong = stage_run{here, seed, most_nodes}.run();
     CHECK_MESSAGE(wrong.empty(), "seed " << i << ": " << wrong);

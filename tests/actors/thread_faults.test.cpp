@@ -1,5 +1,6 @@
 #include "syncnorm/caf_error.hpp"
 
+#include "tests/actors/fault_rounds.hpp"
 #include "tests/actors/system.hpp"
 
 #include <doctest/doctest.h>
@@ -7,7 +8,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <cstdlib>
 #include <functional>
 #include <optional>
 #include <random>
@@ -26,12 +26,6 @@ namespace {
 
 using owner_type = sync_master<double, double>;
 using pipe_type = owner_type::pipe_type;
-
-/// One for each twenty rounds that faults.test.cpp runs.
-int runs() {
-  const auto* text = std::getenv("SYNCNORM_TEST_FAULTS");
-  return (text ? std::stoi(text) : 10'000) / 20;
-}
 
 /// Of a participant: a bit of its own, so that a sum says who is in it.
 double bit_of(std::int64_t identifier) {
@@ -197,7 +191,7 @@ TEST_CASE_FIXTURE(system_fixture,
                   "threads that wait, wait too short, leave, give up and come "
                   "again in any order: each call returns, with a value that "
                   "the thread is in, or an error of the library's") {
-  for (int seed = 1; seed <= runs(); ++seed) {
+  for (int seed = 1; seed <= fault_rounds() / 20; ++seed) {
     auto wrong = thread_run{system, static_cast<std::uint32_t>(seed)}.run();
     CHECK_MESSAGE(wrong == 0, "seed " << seed);
   }

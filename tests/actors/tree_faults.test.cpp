@@ -1,3 +1,4 @@
+#include "tests/actors/fault_rounds.hpp"
 #include "tests/actors/random_tree.hpp"
 #include "tests/actors/two_systems.hpp"
 
@@ -6,7 +7,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
-#include <cstdlib>
 #include <functional>
 #include <optional>
 #include <random>
@@ -22,12 +22,6 @@ using namespace std::chrono_literals;
 // Trees of any shape in which anybody may be at fault, several at a time.
 
 namespace {
-
-/// One for each twenty rounds that faults.test.cpp runs.
-int trees_to_run() {
-  const auto* text = std::getenv("SYNCNORM_TEST_FAULTS");
-  return (text ? std::stoi(text) : 10'000) / 20;
-}
 
 /// What a replica does in a round.
 enum class deed {
@@ -376,9 +370,9 @@ TEST_CASE_FIXTURE(system_fixture,
                   "in a tree of any shape, whoever is at fault, and however "
                   "many, all others get one outcome a round: the same value, "
                   "or none of them has one") {
-  check_trees(system, nullptr, trees_to_run());
+  check_trees(system, nullptr, fault_rounds() / 20);
 }
 
 TEST_CASE_FIXTURE(two_systems, "so it is in a tree over two nodes") {
-  check_trees(system, &other, trees_to_run() / 5);
+  check_trees(system, &other, fault_rounds() / 100);
 }
