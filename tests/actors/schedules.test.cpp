@@ -50,7 +50,7 @@ public:
                .policy = kind.policy,
                .participants = kind.replicas}} {}
 
-  /// With faults, then without any, and so on.
+  /// With faults, then without any, and so on; in the end the master dies.
   /// @returns what was wrong, or empty.
   std::string run() {
     for (int i = 0; i < 4; ++i) {
@@ -61,7 +61,7 @@ public:
       if (!wrong.empty())
         return wrong + ": " + tree_.text();
     }
-    return "";
+    return lose_master();
   }
 
 private:
@@ -86,6 +86,19 @@ private:
         return wrong;
     }
     return play(0, 0);
+  }
+
+  /// All are told at once.
+  std::string lose_master() {
+    tree_.go_on(3, 0);
+    for (auto steps = tree_.below(100); steps > 0 && step(); --steps)
+      continue;
+    tree_.kill_master();
+    while (step())
+      continue;
+    return tree_.is_waiting()
+               ? "somebody waits for a master that has died: " + tree_.text()
+               : "";
   }
 
   /// Until nobody waits any more.

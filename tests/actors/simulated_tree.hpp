@@ -170,6 +170,10 @@ public:
     record.orphan();
   }
 
+  void kill_master() {
+    caf::anon_send_exit(master_, caf::exit_reason::kill);
+  }
+
   void kill_relay() {
     if (relays_.empty())
       return;
