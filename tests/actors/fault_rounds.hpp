@@ -1,5 +1,8 @@
 #pragma once
 
+#include <doctest/doctest.h>
+
+#include <cstdint>
 #include <cstdlib>
 #include <string>
 
@@ -10,6 +13,16 @@ namespace syncnorm::test {
 inline int fault_rounds() {
   const auto* text = std::getenv("SYNCNORM_TEST_FAULTS");
   return text ? std::stoi(text) : 10'000;
+}
+
+/// Checks what `run` says of the seeds from 1 on, each of which is a run: what
+/// was wrong, or nothing.
+template <class Run>
+void check_seeds(int count, Run run) {
+  for (int i = 1; i <= count; ++i) {
+    std::string wrong = run(static_cast<std::uint32_t>(i));
+    CHECK_MESSAGE(wrong.empty(), "seed " << i << ": " << wrong);
+  }
 }
 
 } // namespace syncnorm::test

@@ -159,11 +159,15 @@ public:
   }
 
   /// One side hears no sign of life any more.
-  void notice(std::mt19937& random) {
+  /// @returns whether there was one that had not noticed.
+  bool notice(std::mt19937& random) {
+    if (is_all_noticed())
+      return false;
     auto chosen = unnoticed_.begin() + below(random, std::ssize(unnoticed_));
     auto way = *chosen;
     unnoticed_.erase(chosen);
     lose(way.to, [&](const simulated_proxy& x) { return is_from(x, way); });
+    return true;
   }
 
   /// When both sides have noticed: what was cut is connected again.

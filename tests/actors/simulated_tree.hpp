@@ -108,10 +108,7 @@ public:
   }
 
   bool notice() {
-    if (network_.is_all_noticed())
-      return false;
-    network_.notice(world_.random);
-    return true;
+    return network_.notice(world_.random);
   }
 
   /// Whether all who go on have as many values as they shall have.

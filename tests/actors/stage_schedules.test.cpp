@@ -189,7 +189,7 @@ private:
       while (step(here_, network_, feed_.random))
         if (cuts_ > 0 && below(40) == 0)
           cut();
-    } while (notice() || (is_waiting() && here_.ring()));
+    } while (network_.notice(feed_.random) || (is_waiting() && here_.ring()));
   }
 
   void cut() {
@@ -198,13 +198,6 @@ private:
     auto other = choose_node();
     if (one != other && !network_.is_cut({one, other}))
       network_.cut(one, other);
-  }
-
-  bool notice() {
-    if (network_.is_all_noticed())
-      return false;
-    network_.notice(feed_.random);
-    return true;
   }
 
   [[nodiscard]] bool is_waiting() const {
@@ -373,11 +366,9 @@ private:
 };
 
 void check_stages(simulated_system& here, std::int64_t most_nodes) {
-  for (int i = 1; i <= fault_rounds() / 10; ++i) {
-    auto seed = static_cast<std::uint32_t>(i);
-    auto wrong = stage_run{here, seed, most_nodes}.run();
-    CHECK_MESSAGE(wrong.empty(), "seed " << i << ": " << wrong);
-  }
+  check_seeds(fault_rounds() / 10, [&](std::uint32_t seed) {
+    return stage_run{here, seed, most_nodes}.run();
+  });
 }
 
 } // namespace

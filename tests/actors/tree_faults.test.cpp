@@ -357,11 +357,9 @@ private:
 
 void check_trees(caf::actor_system& system, caf::actor_system* other,
                  int trees) {
-  for (int i = 1; i <= trees; ++i) {
-    auto seed = static_cast<std::uint32_t>(i);
-    auto wrong = fault_run{system, other, seed}.run();
-    CHECK_MESSAGE(wrong.empty(), "seed " << i << ": " << wrong);
-  }
+  check_seeds(trees, [&](std::uint32_t seed) {
+    return fault_run{system, other, seed}.run();
+  });
 }
 
 } // namespace
