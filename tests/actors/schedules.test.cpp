@@ -106,8 +106,10 @@ private:
     constexpr int many = 200'000;
     auto retries = 0;
     for (int i = 0; i < many; ++i) {
-      if (blows > 0 && tree_.below(60) == 0 && blows-- > 0)
+      if (blows > 0 && tree_.below(60) == 0) {
+        --blows;
         strike();
+      }
       if (kind_.rings_early && tree_.below(100) == 0)
         tree_.wait();
       if (step() || (++retries <= 5 && tree_.retry()))
@@ -133,7 +135,11 @@ private:
   std::string run_until_done() {
     for (auto retries = 0; step() || (++retries <= 5 && tree_.retry());)
       continue;
-    return tree_.is_done() ? "" : "somebody waits for the clock";
+    // Whoever has tried too often, and stopped, has not got on either.
+    for (std::int64_t i = 0; i < kind_.replicas; ++i)
+      if (const auto& x = tree_.record(i); x.values < x.goal)
+        return "replica " + std::to_string(i) + " does not get on";
+    return "";
   }
 
   bool step() {
