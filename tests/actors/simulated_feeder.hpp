@@ -3,9 +3,9 @@
 #include "syncnorm/batch_norm_stage.hpp"
 
 #include "tests/actors/batch_norm_reference.hpp"
+#include "tests/actors/below.hpp"
 #include "tests/actors/outcome.hpp"
-#include "tests/actors/simulation.hpp"
-#include "tests/actors/tree_shape.hpp"
+#include "tests/actors/system.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,7 +1,7 @@
 #pragma once
 
+#include "tests/actors/below.hpp"
 #include "tests/actors/simulation.hpp"
-#include "tests/actors/tree_shape.hpp"
 
 #include <caf/actor_proxy.hpp>
 #include <caf/make_actor.hpp>
@@ -104,6 +104,12 @@ public:
     if (is_cut({home, at}) && !is_unnoticed({home, at}))
       forget(at, result, lost());
     return result;
+  }
+
+  /// Whether any node has a handle of an actor of another one.
+  [[nodiscard]] bool has_proxies() const {
+    return std::ranges::any_of(proxies_,
+                               [](const auto& x) { return !x.second.empty(); });
   }
 
   void send(direction way, simulated_packet packet) {
@@ -267,7 +273,7 @@ simulated_proxy::enqueue(caf::mailbox_element_ptr message,
 
 /// Any actor takes a message, or any connection brings one.
 /// @returns whether there was one.
-inline bool step(simulated_system& here, simulated_network& network,
+inline bool step(simulation& here, simulated_network& network,
                  std::mt19937& random) {
   auto ready = static_cast<std::int64_t>(here.ready());
   if (network.has_packets() && (ready == 0 || below(random, 3) == 0))

@@ -2,6 +2,7 @@
 
 #include "tests/actors/simulated_network.hpp"
 #include "tests/actors/simulated_replica.hpp"
+#include "tests/actors/simulated_system.hpp"
 
 #include <cstddef>
 #include <cstdint>

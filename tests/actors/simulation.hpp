@@ -1,6 +1,6 @@
 #pragma once
 
-#include "tests/actors/system.hpp"
+#include "syncnorm/compat.hpp"
 
 #if SYNCNORM_CAF_LEGACY
 #include <caf/scheduler/test_coordinator.hpp>
@@ -25,23 +25,13 @@ using simulated_scheduler = caf::scheduler::test_coordinator;
 using simulated_scheduler = caf::detail::test_coordinator;
 #endif
 
-struct simulated_config : caf::actor_system_config {
-  simulated_config() {
-    detail::add_types<caf::id_block::syncnorm, caf::id_block::syncnorm_test>(
-        *this);
-#if SYNCNORM_CAF_LEGACY
-    set("scheduler.policy", caf::atom("testing"));
-#else
-    set("caf.scheduler.policy", "testing");
-#endif
-  }
-};
+/// An actor system. It cannot end before all its actors have.
+struct simulation {
+  /// @param config of which the scheduler is exchanged.
+  explicit simulation(caf::actor_system_config& config)
+      : system{without_threads(config)} {}
 
-/// The actor system of a simulation. It cannot end before all its actors have.
-struct simulated_system {
-  int types = init_types();
-  simulated_config cfg;
-  caf::actor_system system{cfg};
+  caf::actor_system system;
   simulated_scheduler& scheduler =
       static_cast<simulated_scheduler&>(system.scheduler());
 
@@ -74,6 +64,11 @@ struct simulated_system {
   }
 
 private:
+  static caf::actor_system_config&
+  without_threads(caf::actor_system_config& config) {
+    return config.set("scheduler.policy", caf::atom("testing"));
+  }
+
   void run_first() {
     scheduler.run_once();
   }
@@ -95,6 +90,11 @@ private:
   }
 
 private:
+  static caf::actor_system_config&
+  without_threads(caf::actor_system_config& config) {
+    return config.set("caf.scheduler.policy", "testing");
+  }
+
   void run_first() {
     auto* job = scheduler.jobs.front();
     scheduler.jobs.pop_front();

@@ -1,8 +1,8 @@
-#include "actors/batch_norm_slave.hpp"
-
 #include "tests/actors/fault_rounds.hpp"
 #include "tests/actors/simulated_feeder.hpp"
 #include "tests/actors/simulated_network.hpp"
+#include "tests/actors/simulated_slaves.hpp"
+#include "tests/actors/simulated_system.hpp"
 
 #include <doctest/doctest.h>
 
@@ -14,7 +14,6 @@
 #include <numeric>
 #include <optional>
 #include <string>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -40,6 +39,7 @@ public:
         options_{.name = "bn", .channels = channels, .type = dtype::float64} {
     options_.online = below(3) == 0;
     options_.fan_in = 2 + below(4);
+    options_.deadline = 10s;
     if (below(3) == 0)
       options_.momentum = std::nullopt;
     nodes_ = 1 + below(most_nodes);
@@ -62,6 +62,8 @@ public:
       make_feed();
       if (!spawn())
         return "not registered";
+      if (network_.has_proxies() != are_on_several_nodes())
+        return "not on the nodes that they are on";
       cuts_ = static_cast<int>(below(std::min(feed_.misdeeds, 2) + 1));
       auto faultless = feed_.misdeeds == 0;
       run_feeders();
@@ -131,40 +133,13 @@ private:
   // -- the actors -------------------------------------------------------------
 
   bool spawn() {
-    auto copies = std::ssize(replicas_);
-    auto options = resolve({.layer = options_.name,
-                            .deadline = 10s,
-                            .policy = failure_policy::fail_round,
-                            .fan_in = options_.fan_in},
-                           here_.system.config());
-    batch_norm_master_actor master;
-    if (copies > 1)
-      master = spawn_batch_norm_master(here_.system, options, copies);
-    auto relays =
-        spawn_batch_norm_relays(here_.system, master, options, copies);
-    std::vector<std::shared_ptr<future_result<bool>>> registered;
-    for (std::int64_t i = 0; i < copies; ++i) {
-      registered.push_back(std::make_shared<future_result<bool>>());
-      spawn_slave(i, i == 0 ? master : relays->at(i), i == 0 ? relays : nullptr,
-                  registered.back());
-    }
+    slaves_ = std::make_unique<simulated_slaves>(here_.system, options_);
+    slaves_->spawn(replicas_, [this](const auto& x, std::int64_t copy) {
+      return seen(x, copy);
+    });
+    feed_.slaves = slaves_->all();
     run_actors();
-    return std::ranges::all_of(registered, [](auto& x) { return !!x->get(); });
-  }
-
-  void spawn_slave(std::int64_t copy, const batch_norm_master_actor& master,
-                   const std::shared_ptr<batch_norm_relays>& relays,
-                   const std::shared_ptr<future_result<bool>>& registered) {
-    detail::slave_role role;
-    role.master = master;
-    role.relays = relays;
-    role.copy_id = copy;
-    role.deadline = 10s;
-    role.registered = std::make_shared<future_writer<bool>>(registered);
-    ended_.push_back(std::make_shared<future_result<bool>>());
-    role.ended = std::make_shared<future_writer<bool>>(ended_.back());
-    feed_.slaves.push_back(here_.system.spawn<detail::batch_norm_slave>(
-        replicas_[static_cast<std::size_t>(copy)], std::move(role)));
+    return slaves_->are_answered() && slaves_->take_part();
   }
 
   void run_feeders() {
@@ -173,6 +148,10 @@ private:
       detail::anon_send(feeders_.back(), go_atom_v);
     }
     run_actors();
+  }
+
+  [[nodiscard]] bool are_on_several_nodes() const {
+    return std::ranges::any_of(homes_, [](auto x) { return x != 0; });
   }
 
   /// The handle that the node of a copy has.
@@ -211,9 +190,7 @@ private:
 
   /// They give their states back.
   void release() {
-    std::ranges::shuffle(feed_.slaves, feed_.random);
-    for (const auto& x : feed_.slaves)
-      caf::anon_send_exit(x, caf::exit_reason::user_shutdown);
+    slaves_->end(feed_.random);
     for (const auto& x : feeders_)
       caf::anon_send_exit(x, caf::exit_reason::user_shutdown);
     feed_.slaves.clear();
@@ -222,8 +199,6 @@ private:
     network_.mend();
     network_.close();
     here_.run_to_the_end();
-    for (const auto& x : std::exchange(ended_, {}))
-      std::ignore = x->get();
   }
 
   // -- what must be so --------------------------------------------------------
@@ -356,7 +331,7 @@ private:
   std::vector<std::shared_ptr<batch_norm_replica>> replicas_;
   /// On which node each one's slave lives.
   std::vector<std::size_t> homes_;
-  std::vector<std::shared_ptr<future_result<bool>>> ended_;
+  std::unique_ptr<simulated_slaves> slaves_;
   std::vector<caf::actor> feeders_;
   /// Batches of each copy.
   std::vector<std::int64_t> learned_;

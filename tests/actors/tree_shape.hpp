@@ -2,6 +2,8 @@
 
 #include "syncnorm/sync_relay.hpp"
 
+#include "tests/actors/below.hpp"
+
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -11,11 +13,6 @@
 #include <vector>
 
 namespace syncnorm::test {
-
-/// A number from 0 to `n - 1`.
-inline std::int64_t below(std::mt19937& random, std::int64_t n) {
-  return std::uniform_int_distribution<std::int64_t>{0, n - 1}(random);
-}
 
 /// Which replicas and relays register with whom: a master, and up to three
 /// relays deep.
