@@ -10,12 +10,13 @@
 #include "tests/actors/simulation.hpp"
 #include "tests/pipeline/stream_run.hpp"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <ostream>
 #include <random>
+#include <span>
 #include <sstream>
 #include <stdexcept>
 #include <string>
