@@ -70,6 +70,8 @@ public:
       cuts_ = 0;
       auto wrong = what_is_wrong_with_outcomes(faultless);
       release();
+      if (wrong.empty() && !slaves_->have_ended())
+        wrong = "a copy is not given back";
       if (wrong.empty())
         wrong = what_is_wrong_with_values();
       if (!wrong.empty())

@@ -135,8 +135,6 @@ struct simulated_crew {
     slaves.end(random);
     while (!slaves.have_ended() && step())
       ;
-    if (!slaves.have_ended())
-      throw std::logic_error{"a slave does not end"};
   }
 };
 
