@@ -60,15 +60,7 @@ public:
   std::string run() {
     for (int i = 0; i < 3; ++i) {
       make_feed();
-      if (!spawn())
-        return "not registered";
-      if (network_.has_proxies() != are_on_several_nodes())
-        return "not on the nodes that they are on";
-      cuts_ = static_cast<int>(below(std::min(feed_.misdeeds, 2) + 1));
-      auto faultless = feed_.misdeeds == 0;
-      run_feeders();
-      cuts_ = 0;
-      auto wrong = what_is_wrong_with_outcomes(faultless);
+      auto wrong = play();
       release();
       if (wrong.empty() && !slaves_->have_ended())
         wrong = "a copy is not given back";
@@ -83,6 +75,18 @@ public:
   }
 
 private:
+  std::string play() {
+    if (!spawn())
+      return "not registered";
+    if (network_.has_proxies() != are_on_several_nodes())
+      return "not on the nodes that they are on";
+    cuts_ = static_cast<int>(below(std::min(feed_.misdeeds, 2) + 1));
+    auto faultless = feed_.misdeeds == 0;
+    run_feeders();
+    cuts_ = 0;
+    return what_is_wrong_with_outcomes(faultless);
+  }
+
   std::int64_t below(std::int64_t n) {
     return test::below(feed_.random, n);
   }
