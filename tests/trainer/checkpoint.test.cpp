@@ -5,6 +5,7 @@
 
 #include "trainer/output/seal.hpp"
 
+#include "trainer/digits.hpp"
 #include "trainer/scratch_folder.hpp"
 #include "trainer/test_config.hpp"
 
@@ -28,8 +29,6 @@ using namespace syncnorm;
 using namespace syncnorm::train;
 
 namespace {
-
-const dataset_ptr digits = load_dataset(SYNCNORM_DIGITS);
 
 /// The cnn as somebody would write it who knows libtorch only.
 struct plain_cnn : torch::nn::Module {

@@ -6,6 +6,7 @@
 #include "trainer/run/trainer.hpp"
 #include "trainer/run/worker.hpp"
 
+#include "trainer/digits.hpp"
 #include "trainer/scratch_folder.hpp"
 #include "trainer/test_config.hpp"
 
@@ -39,8 +40,6 @@ namespace {
 
 /// Whether no folder can be flushed.
 std::atomic<bool> folders_fail = false;
-
-const dataset_ptr digits = load_dataset(SYNCNORM_DIGITS);
 
 /// The digits with fewer training images: a replica that has these fails in the
 /// first step that goes beyond them, and answers whatever it is asked then.

@@ -1,9 +1,11 @@
 #include "trainer/run/replica.hpp"
 #include "trainer/run/trainer.hpp"
 
+#include "trainer/digits.hpp"
 #include "trainer/scratch_folder.hpp"
 #include "trainer/test_config.hpp"
 
+#include "syncnorm/compat.hpp"
 #include "syncnorm/network.hpp"
 
 #include "trainer/run/error_text.hpp"
@@ -36,9 +38,7 @@ struct asked_replica {
       : system{config} {
     options.model = model_kind::mlp;
     options.norm = norm;
-    member = spawn_replicas(system, options, {device{}},
-                            load_dataset(SYNCNORM_DIGITS))
-                 .at(0);
+    member = spawn_replicas(system, options, {device{}}, digits).at(0);
   }
 
   ~asked_replica() {
@@ -51,9 +51,9 @@ struct asked_replica {
     std::string why;
     auto on_error = [&](const caf::error& x) { why = train::text_of(x); };
     if constexpr (std::is_void_v<Result>)
-      detail::request(self, member, std::move(xs)...).receive([] {}, on_error);
+      compat::request(self, member, std::move(xs)...).receive([] {}, on_error);
     else
-      detail::request(self, member, std::move(xs)...)
+      compat::request(self, member, std::move(xs)...)
           .receive([](const Result&) {}, on_error);
     return why;
   }
@@ -61,7 +61,7 @@ struct asked_replica {
   template <class Result, class... Xs>
   Result answer(Xs... xs) {
     Result result{};
-    detail::request(self, member, std::move(xs)...)
+    compat::request(self, member, std::move(xs)...)
         .receive([&](const Result& x) { result = x; },
                  [](const caf::error& x) { FAIL(train::text_of(x)); });
     return result;
@@ -207,18 +207,18 @@ TEST_CASE("a replica relays from the second replica on, and for as many as "
 
 TEST_CASE("of several replicas those are named whose own loss is not finite") {
   caf::actor_system system{configuration()};
-  auto data = load_dataset(SYNCNORM_DIGITS);
-  auto odd = std::make_shared<dataset>(*data);
+  auto odd = std::make_shared<dataset>(*digits);
   odd->mean[0] = std::numeric_limits<double>::quiet_NaN();
   settings options;
   options.model = model_kind::mlp;
   options.norm = norm_kind::frozen;
-  auto members = spawn_replicas(system, options, {device{}}, data);
+  auto members = spawn_replicas(system, options, {device{}}, digits);
   members.push_back(spawn_replicas(system, options, {device{}}, odd).at(0));
   fleet processes{system, options, members};
   auto* nowhere = std::fopen("/dev/null", "w");
   progress_display display{nowhere};
-  trainer coordinator{options, *data, processes, display, [] { return false; }};
+  trainer coordinator{options, *digits, processes, display,
+                      [] { return false; }};
   CHECK(contains(message_of([&] { coordinator.run(); }),
                  "step 1: the loss or the gradient of replica 1 is not "
                  "finite"));
@@ -227,21 +227,20 @@ TEST_CASE("of several replicas those are named whose own loss is not finite") {
 
 TEST_CASE("replicas whose weights differ end the run with its first epoch") {
   caf::actor_system system{configuration()};
-  auto data = load_dataset(SYNCNORM_DIGITS);
   settings options;
   options.model = model_kind::mlp;
   options.batch = 512;
   options.epochs = 3;
-  auto members = spawn_replicas(system, options, {device{}}, data);
+  auto members = spawn_replicas(system, options, {device{}}, digits);
   // It takes other steps.
   auto other = options;
   other.momentum = 0.5;
-  members.push_back(spawn_replicas(system, other, {device{}}, data).at(0));
+  members.push_back(spawn_replicas(system, other, {device{}}, digits).at(0));
   fleet processes{system, options, members};
   auto* nowhere = std::fopen("/dev/null", "w");
   progress_display display{nowhere};
   auto steps_before = 0;
-  trainer coordinator{options, *data, processes, display, [&] {
+  trainer coordinator{options, *digits, processes, display, [&] {
                         ++steps_before;
                         return false;
                       }};
