@@ -85,6 +85,9 @@ struct open_pass {
   Tensor y;
   Tensor plain_x;
   Tensor plain_y;
+  /// Whether parameters have been frozen, or not any more, since then: second
+  /// derivatives take libtorch's as they are, and a copy's as they were.
+  bool is_frozen_otherwise = false;
 };
 
 class changing_run {
@@ -141,14 +144,9 @@ private:
       parallel_->options.devices(cpu_times(1 + below(4)));
       return;
     case 3:
-      return change_one([](Tensor& x, const Tensor&) {
-        x.requires_grad_(!x.requires_grad());
-      });
+      return freeze_one();
     case 4:
-      return both([on = below(2) == 0](auto& net) {
-        for (auto& x : net.parameters())
-          x.requires_grad_(on);
-      });
+      return freeze_all(below(2) == 0);
     case 5:
       return both([](auto& net) { net.add_scale(net.scales++); });
     case 6:
@@ -174,6 +172,22 @@ private:
         net.to(torch::kDouble);
       });
     }
+  }
+
+  void freeze_one() {
+    change_one(
+        [](Tensor& x, const Tensor&) { x.requires_grad_(!x.requires_grad()); });
+    for (auto& it : open_)
+      it.is_frozen_otherwise = true;
+  }
+
+  void freeze_all(bool frozen) {
+    both([=](auto& net) {
+      for (auto& x : net.parameters())
+        x.requires_grad_(!frozen);
+    });
+    for (auto& it : open_)
+      it.is_frozen_otherwise = true;
   }
 
   void change_norm() {
@@ -271,7 +285,7 @@ private:
     open_.erase(open_.begin() + static_cast<std::ptrdiff_t>(i));
     if (below(4) == 0)
       clear_gradients();
-    if (it.x.requires_grad() && below(3) == 0)
+    if (it.x.requires_grad() && !it.is_frozen_otherwise && below(3) == 0)
       return differentiate_twice(it);
     auto dy = torch::randn_like(it.plain_y);
     it.y.backward(dy);
