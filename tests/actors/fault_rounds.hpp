@@ -15,6 +15,16 @@ inline int fault_rounds() {
   return text ? std::stoi(text) : 10'000;
 }
 
+/// How many runs without threads: a sanitizer, which takes some fifty times as
+/// long for each, has a tenth.
+inline int schedules() {
+#if defined(SYNCNORM_SANITIZED)
+  return fault_rounds() / 100;
+#else
+  return fault_rounds() / 10;
+#endif
+}
+
 /// Checks what `run` says of the seeds from 1 on, each of which is a run: what
 /// was wrong, or nothing.
 template <class Run>

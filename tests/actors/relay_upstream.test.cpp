@@ -100,6 +100,12 @@ public:
     };
   }
 
+  /// Whom it owes an answer has a handle of it: neither would be deleted.
+  void on_exit() override {
+    tickets_.clear();
+    replies_.clear();
+  }
+
 private:
   caf::result<slave_ticket> take_registration() {
     tickets_.push_back(make_response_promise<slave_ticket>());

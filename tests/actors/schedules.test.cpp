@@ -234,7 +234,7 @@ private:
 };
 
 void check_schedules(simulated_system& here, std::int64_t most_nodes) {
-  check_seeds(fault_rounds() / 10, [&](std::uint32_t seed) {
+  check_seeds(schedules(), [&](std::uint32_t seed) {
     std::mt19937 random{seed};
     return schedule_run{here, seed, schedule_kind{random, most_nodes}}.run();
   });

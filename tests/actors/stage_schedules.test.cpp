@@ -347,7 +347,7 @@ private:
 };
 
 void check_stages(simulated_system& here, std::int64_t most_nodes) {
-  check_seeds(fault_rounds() / 10, [&](std::uint32_t seed) {
+  check_seeds(schedules(), [&](std::uint32_t seed) {
     return stage_run{here, seed, most_nodes}.run();
   });
 }

@@ -326,7 +326,7 @@ TEST_CASE_FIXTURE(simulated_pipeline,
                   "in whatever order the actors of a stream take their "
                   "messages and whoever dies, what comes out is right, what is "
                   "lost is counted, and the end is told") {
-  syncnorm::test::check_seeds(syncnorm::test::fault_rounds() / 10,
+  syncnorm::test::check_seeds(syncnorm::test::schedules(),
                               [&](std::uint32_t seed) {
                                 return stream_run{*this, seed}.run();
                               });
