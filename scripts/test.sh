@@ -123,11 +123,11 @@ stage() {
 check_format
 build_all
 if [[ $quick == no ]]; then
-  stage fuzz 3 fuzz
-  stage cuda 3 compile_cuda
-  stage tsan 5 sanitize tsan actors
-  stage lint 2 "$root/scripts/lint.sh"
-  stage asan-ubsan 6 sanitize asan-ubsan actors
+  stage fuzz 4 fuzz
+  stage cuda 4 compile_cuda
+  stage tsan 9 sanitize tsan actors
+  stage lint 5 "$root/scripts/lint.sh"
+  stage asan-ubsan 11 sanitize asan-ubsan actors
 fi
 say "all tests (after $((SECONDS / 60)) min)"
 ((${#left_out[@]} == 0)) ||
