@@ -6,6 +6,7 @@
 
 #include "syncnorm/detail/answer_if_lost.hpp"
 #include "syncnorm/detail/is_distant.hpp"
+#include "syncnorm/detail/round_text.hpp"
 #include "syncnorm/error.hpp"
 #include "syncnorm/sync_master.hpp"
 
@@ -101,10 +102,11 @@ void batch_norm_slave::take_part() {
 }
 
 void batch_norm_slave::on_exit() {
-  auto reason =
-      make_error(errc::participant_down,
-                 fmt::format("layer {}: replica {} has exited",
-                             replica_->options().name, role_.copy_id));
+  auto reason = make_error(
+      errc::participant_down,
+      exited_text(fmt::format("layer {}: replica {}", replica_->options().name,
+                              role_.copy_id),
+                  fail_state()));
   if (current_)
     jobs_.push_front(std::exchange(current_, nullptr));
   for (auto& x : std::exchange(jobs_, {}))

@@ -50,8 +50,9 @@ caf::error connect_error(const std::string& host, std::uint16_t port,
   if (x == caf::sec::unexpected_actor_messaging_interface)
     return make_error(
         errc::invalid_argument,
-        fmt::format("remote_master: port {} of {}: the actor there "
-                    "is of another type",
+        fmt::format("remote_master: port {} of {}: the actor there is of "
+                    "another type, or only one of the two nodes has registered "
+                    "its message types",
                     port, host));
   // In words already.
   if (code_of(x))

@@ -89,6 +89,13 @@ std::string down_text(const std::string& where, const participant& who,
       reason == caf::none ? "it exited" : describe(reason).substr(0, max_text));
 }
 
+std::string exited_text(std::string_view who, const caf::error& reason) {
+  auto why = reason == caf::none
+                 ? std::string{}
+                 : fmt::format(" ({})", describe(reason).substr(0, max_text));
+  return fmt::format("{} has exited{}", who, why);
+}
+
 std::string wrong_round_text(const std::string& where, std::int64_t identifier,
                              std::uint64_t got) {
   return fmt::format("{}: replica {} sent a message for round {}", where,
@@ -99,6 +106,13 @@ std::string wrong_layer_text(const std::string& where,
                              std::int64_t identifier) {
   return fmt::format("{}: replica {} sent a message for another layer", where,
                      identifier);
+}
+
+std::string wrong_parent_text(const std::string& where,
+                              const participant& relay) {
+  return fmt::format("{}: {} was spawned for this layer, and its parent is of "
+                     "another one",
+                     where, relay.name());
 }
 
 std::string twice_text(const std::string& where, std::int64_t identifier) {

@@ -327,6 +327,19 @@ TEST_CASE_FIXTURE(stage_fixture, "passes that a slave actor has not finished "
   }
 }
 
+TEST_CASE_FIXTURE(stage_fixture, "what a slave was asked when it was killed is "
+                                 "answered by that") {
+  auto net = replicated(2);
+  auto x = make_tensor(float64_options, 2, random);
+  auto waiting = c.forward(*net[0], x);
+  // It has taken the request when it has answered this one.
+  c.ask(*net[0], get_metrics_atom_v)
+      .receive([](const sync_metrics&) {}, [](const caf::error&) {});
+  caf::anon_send_exit(net[0]->slave(), caf::exit_reason::kill);
+  CHECK(describe(c.await_forward(std::move(waiting)).reason)
+        == "participant_down: layer bn: replica 0 has exited (kill)");
+}
+
 TEST_CASE_FIXTURE(stage_fixture, "a slave whose master is gone says so, under "
                                  "its layer's name") {
   auto net = replicated(2);

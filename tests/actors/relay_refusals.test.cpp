@@ -55,7 +55,11 @@ TEST_CASE_FIXTURE(tree_fixture, "a registration that a relay refuses after a "
 TEST_CASE_FIXTURE(tree_fixture, "a relay refuses another layer's parent, and "
                                 "the master's own message") {
   auto astray = tree.add_relay(tree.master(), "bn2", {20, 2}, merge_blocks);
-  CHECK(tree.enlist(astray, 20).failed(errc::wrong_layer, {"layer bn2"}));
+  CHECK(tree.enlist(astray, 20)
+            .failed(errc::wrong_layer,
+                    {"layer bn2, round 1: the relay of replicas 20 to 21 was "
+                     "spawned for this layer, and its parent is of another "
+                     "one"}));
   caf::scoped_actor self{system};
   auto lead = tree_type::later(run_master(self, inner, block{1}));
   CHECK(lead().failed(errc::invalid_argument, {"a relay has no owner"}));

@@ -252,7 +252,8 @@ TEST_CASE_FIXTURE(system_fixture, "publishing and connecting fail in words") {
   REQUIRE_FALSE(wrong);
   CHECK(describe(wrong.error())
         == "invalid_argument: remote_master: port " + std::to_string(*port)
-               + " of 127.0.0.1: the actor there is of another type");
+               + " of 127.0.0.1: the actor there is of another type, or only "
+                 "one of the two nodes has registered its message types");
   CHECK(remote_master<block, block>(other, "127.0.0.1", *port));
   caf::actor_system_config cfg2;
   CHECK_THROWS_AS(use_network(cfg2, caf::timespan{0}), error);
@@ -402,7 +403,8 @@ TEST_CASE_FIXTURE(two_members,
     REQUIRE_FALSE(wrong);
     CHECK(text_of(wrong.error())
           == "remote_master: port " + port
-                 + " of 127.0.0.1: the actor there is of another type");
+                 + " of 127.0.0.1: the actor there is of another type, or only "
+                   "one of the two nodes has registered its message types");
   }
 }
 

@@ -58,7 +58,8 @@ public:
 
   void on_exit() override {
     exiting_ = true;
-    fail(make_error(errc::master_down, where() + ": the master has exited"),
+    fail(make_error(errc::master_down,
+                    exited_text(where() + ": the master", this->fail_state())),
          fault::elsewhere);
     end_deadline_watch(std::exchange(watch_, nullptr));
     for (const auto& [who, watched] : std::exchange(watched_, {}))

@@ -34,6 +34,10 @@ using late_reports = std::map<std::int64_t, std::string>;
                                     const participant& who,
                                     const caf::error& reason);
 
+/// `"<who> has exited (<reason>)"`, without one if it told none
+[[nodiscard]] std::string exited_text(std::string_view who,
+                                      const caf::error& reason);
+
 /// `"<where>: replica 3 sent a message for round 12"`
 [[nodiscard]] std::string wrong_round_text(const std::string& where,
                                            std::int64_t identifier,
@@ -42,6 +46,11 @@ using late_reports = std::map<std::int64_t, std::string>;
 /// `"<where>: replica 3 sent a message for another layer"`
 [[nodiscard]] std::string wrong_layer_text(const std::string& where,
                                            std::int64_t identifier);
+
+/// `"<where>: the relay of replicas 4 to 7 was spawned for this layer, and its
+/// parent is of another one"`
+[[nodiscard]] std::string wrong_parent_text(const std::string& where,
+                                            const participant& relay);
 
 /// `"<where>: replica 3 sent two messages"`
 [[nodiscard]] std::string twice_text(const std::string& where,

@@ -39,8 +39,9 @@ public:
   }
 
   void on_exit() override {
-    refuse_guests(make_error(errc::master_down,
-                             this->where() + ": the relay has exited"));
+    refuse_guests(
+        make_error(errc::master_down, exited_text(this->where() + ": the relay",
+                                                  this->fail_state())));
     base::on_exit();
     parent_ = nullptr;
   }
@@ -107,9 +108,8 @@ private:
     upstream_ = ticket.first;
     this->adopt_rules(ticket);
     if (ticket.first.layer != this->layer()) {
-      auto why = make_error(errc::wrong_layer,
-                            this->where()
-                                + ": the relay's parent is of another layer");
+      auto why =
+          make_error(errc::wrong_layer, wrong_parent_text(this->where(), me_));
       refuse_guests(why);
       this->fail(why);
       return blame_departed();
