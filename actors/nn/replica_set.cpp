@@ -2,6 +2,7 @@
 
 #include "actors/nn/model_copy.hpp"
 #include "actors/nn/model_follower.hpp"
+#include "actors/nn/model_keeper.hpp"
 #include "syncnorm/error.hpp"
 #include "syncnorm/nn/synchronized_batch_norm.hpp"
 
@@ -167,16 +168,20 @@ replica_set::modules replica_set::make_copies() const {
   require_dense(model_->named_buffers());
   trainable_copies scope{*model_};
   modules result;
-  for (auto device : devices_)
+  for (auto device : devices_) {
+    detail::model_keeper keeper{*model_};
     try {
       auto copy = model_->clone(device);
+      keeper.restore();
       detail::complete_copy(*model_, copy.get());
       result.push_back(std::move(copy));
     } catch (const c10::Error& x) {
+      keeper.restore();
       refuse(fmt::format("replica_set: model: expected a module that clone() "
                          "can copy, got {}: {}",
                          model_->name(), x.what_without_backtrace()));
     }
+  }
   return result;
 }
 

@@ -212,6 +212,46 @@ TEST_CASE("a model whose clone shares a part that is trained is refused by the "
   }
 }
 
+TEST_CASE(
+    "a part that is frozen and in evaluation from the beginning is shared "
+    "with the copies, and stays so") {
+  actors env;
+  Borrower model{convolution()};
+  model->conv->eval();
+  for (auto& x : model->conv->parameters())
+    x.set_requires_grad(false);
+  auto weight = model->conv->weight.detach();
+  DataParallelWithCallback parallel{env.system, model, on_patient_cpus(2)};
+  // One sample is one copy's: they are made anew.
+  for (int samples : {4, 1, 4}) {
+    auto x = torch::randn({samples, 3, 5, 5});
+    torch::nn::BatchNorm2d plain{4};
+    CHECK(
+        distance(plain->forward(model->conv->forward(x)), parallel->forward(x))
+        <= tolerance(torch::kFloat));
+    CHECK_FALSE(model->conv->weight.requires_grad());
+    CHECK_FALSE(model->conv->is_training());
+    CHECK(model->conv->weight.is_set_to(weight));
+  }
+}
+
+TEST_CASE("a pass that is refused for a frozen part leaves it frozen, with its "
+          "gradient and its flags") {
+  actors env;
+  torch::nn::BatchNorm2d norm{3};
+  NormBorrower model{norm};
+  model->norm->weight.mutable_grad() = torch::ones({3});
+  model->norm->weight.set_requires_grad(false);
+  auto weight = model->norm->weight.detach();
+  DataParallelWithCallback parallel{env.system, model, on_patient_cpus(2)};
+  CHECK_THROWS_AS(parallel->forward(torch::randn({4, 3, 5, 5})), error);
+  CHECK_FALSE(model->norm->weight.requires_grad());
+  CHECK(model->norm->bias.requires_grad());
+  CHECK(model->norm->weight.is_set_to(weight));
+  CHECK(torch::equal(model->norm->weight.grad(), torch::ones({3})));
+  CHECK(model->norm->is_training());
+}
+
 TEST_CASE("a frozen part that the copies share with the model is refused in "
           "training, and keeps its memory in evaluation") {
   actors env;

@@ -25,9 +25,11 @@ namespace syncnorm::nn {
 /// calls `reset()`, where layers initialize themselves: making copies takes
 /// numbers from libtorch's global random generator. What a module registers,
 /// its `reset()` must make, or copies share it with the model: refused, but
-/// for a part that is frozen, in evaluation and on the copies' device. A class
-/// derived from one of libtorch's own, such as a `Sequential`, that `clone()`
-/// copies as what it is derived from is refused as well.
+/// for a part that is frozen, in evaluation and on the copies' device.
+/// `clone()` gives such a part of the model other tensors: they have the
+/// memory, the gradients and the flags of those before. A class derived from
+/// one of libtorch's own, such as a `Sequential`, that `clone()` copies as what
+/// it is derived from is refused as well.
 class replica_set {
 public:
   /// @param model   derived from libtorch's `Cloneable`, or with a `clone` of
