@@ -26,13 +26,14 @@ replication_scope::replication_scope(caf::actor_system& system,
       distant_{distant},
       outer_{innermost} {
   if (options_.deadline && options_.deadline->count() <= 0)
-    throw error{errc::invalid_argument,
-                fmt::format("replication_scope: deadline: expected more than 0 "
-                            "ns, got {} ns",
-                            options_.deadline->count())};
+    throw error{
+        errc::invalid_argument,
+        fmt::format("SynchronizeOptions: deadline: expected more than 0 "
+                    "ns, got {} ns",
+                    options_.deadline->count())};
   if (options_.group_size < 0)
     throw error{errc::invalid_argument,
-                fmt::format("replication_scope: group_size: expected 0 or "
+                fmt::format("SynchronizeOptions: group_size: expected 0 or "
                             "more, got {}",
                             options_.group_size)};
   innermost = this;

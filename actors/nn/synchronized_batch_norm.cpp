@@ -23,15 +23,16 @@ void SynchronizedBatchNormBase::on_data_parallel_replicate(
   if (scope == nullptr)
     throw error{errc::invalid_argument,
                 layer_text(kind(), context.path())
-                    + ": a replication callback outside of a "
-                      "replication_scope; use DataParallelWithCallback, "
-                      "patch_replication_callback, synchronize, "
-                      "lead_copies or follow_copies"};
+                    + ": expected a replication callback by "
+                      "DataParallelWithCallback, patch_replication_callback, "
+                      "synchronize, lead_copies or follow_copies, got one by "
+                      "another caller, as execute_replication_callbacks is"};
   if (seat_)
     throw error{errc::duplicate_identifier,
                 layer_text(kind(), context.path())
                     + ": the replication callback ran twice on copy "
                     + std::to_string(copy_id) + "; release_replicas first"};
+  place_ = layer_text(kind(), context.path());
   seat_ = make_seat(*scope, context, copy_id, kind());
 }
 

@@ -134,6 +134,22 @@ TEST_CASE("copies that call a layer a different number of times get an error "
   require_working(parallel);
 }
 
+TEST_CASE("what a layer of a net refuses is refused under its path") {
+  actors env;
+  torch::nn::Sequential net{SynchronizedBatchNorm2d{2},
+                            SynchronizedBatchNorm2d{3}};
+  DataParallelWithCallback parallel{env.system, net, on_patient_cpus(2)};
+  std::string text;
+  CHECK(code_of(
+            [&] {
+              parallel->forward(torch::randn({4, 2, 3, 3}));
+            },
+            &text)
+        == errc::shape_mismatch);
+  CHECK(contains(text, "SynchronizedBatchNorm2d 1: input: expected 3 channels, "
+                       "got 2"));
+}
+
 TEST_CASE("a wrong rank, channel count or dtype is an error that names layer, "
           "argument, expected and got") {
   SynchronizedBatchNorm2d layer{2};
@@ -330,13 +346,14 @@ TEST_CASE("a deadline of no time and a group of a negative size are refused by "
   for (auto deadline : {0, -1}) {
     SynchronizeOptions options;
     options.deadline = std::chrono::nanoseconds{deadline};
-    auto text = "replication_scope: deadline: expected more than 0 ns, got "
+    auto text = "SynchronizeOptions: deadline: expected more than 0 ns, got "
                 + std::to_string(deadline) + " ns";
     refuses(options, text.c_str());
   }
   SynchronizeOptions options;
   options.group_size = -1;
-  refuses(options, "replication_scope: group_size: expected 0 or more, got -1");
+  refuses(options,
+          "SynchronizeOptions: group_size: expected 0 or more, got -1");
 }
 
 TEST_CASE("replication scopes nest: the innermost counts") {

@@ -52,7 +52,8 @@ namespace syncnorm::nn {
 /// its loss, so that means are weighed by each copy's share of the samples.
 ///
 /// Copies that were synchronized before are released first, also after an
-/// error. A single copy sends no message.
+/// error. A layer that copies of another set have, too, leaves that set, whose
+/// next call fails. A single copy sends no message.
 ///
 /// This call waits until the masters, which are actors, have answered: none of
 /// CAF's workers may make it either. If all of them are in here, it waits for

@@ -81,11 +81,18 @@ protected:
   /// Applies the layer with those arguments.
   torch::Tensor run(const torch::Tensor& input, const call& arguments) const;
 
-  /// Names the layer in error texts where it has no path.
+  /// Names the layer in error texts, before its path where it has a seat.
   [[nodiscard]] virtual const char* kind() const noexcept = 0;
 
 private:
+  /// Names the layer in error texts.
+  [[nodiscard]] const char* place() const noexcept {
+    return seat_ ? place_.c_str() : kind();
+  }
+
   std::shared_ptr<detail::participant> seat_;
+  /// The kind, and the path in the model with which the seat was taken.
+  std::string place_;
   mutable detail::known_counter batches_;
 };
 
