@@ -17,6 +17,7 @@ usable_cores() {
 memory_limits=(/sys/fs/cgroup/memory.max
   /sys/fs/cgroup/memory/memory.limit_in_bytes)
 
+# Prints how many may compile at a time: each takes 1.8 GB at most.
 jobs_for_memory() {
   local cores available limit
   cores=$(usable_cores)
@@ -25,7 +26,7 @@ jobs_for_memory() {
     limit=$((limit >> 20))
     ((available < limit)) || available=$limit
   done < <(cat "${memory_limits[@]}" 2>/dev/null | grep -E '^[0-9]{1,18}$')
-  available=$((available / 1536))
+  available=$((available / 1792))
   ((available >= 1)) || available=1
   echo $((cores < available ? cores : available))
 }
