@@ -378,9 +378,12 @@ void take_over(const round_reply& reply, const running_tensors& running,
 
 torch::Tensor SynchronizedBatchNormBase::run(const torch::Tensor& input,
                                              const call& with) const {
-  auto seat = with.training ? seat_ : nullptr;
+  // Once: it may be left while the pass runs.
+  auto own = seat_;
+  const auto* name = own ? own->name().c_str() : kind();
+  auto seat = with.training ? own : nullptr;
   try {
-    check_call(place(), input, with.dimensions, with.options,
+    check_call(name, input, with.dimensions, with.options,
                {with.weight, with.bias, with.running_mean, with.running_var});
     forward_call here{input, {with.weight, with.bias}, with.options};
     if (!with.training && with.running_mean.defined())
@@ -394,11 +397,11 @@ torch::Tensor SynchronizedBatchNormBase::run(const torch::Tensor& input,
           add_options(with.options, out);
           // Those of the other copies do not count.
           if (!seat || seat->copy_id() == 0)
-            add_running(place(), running, batches_, out);
+            add_running(name, running, batches_, out);
         },
         [&](const round_reply& reply) {
-          require_several_values(place(), reply.count, with.training);
-          require_running(place(), reply, running, !with.options.momentum());
+          require_several_values(name, reply.count, with.training);
+          require_running(name, reply, running, !with.options.momentum());
           take_over(reply, running, batches_);
         });
   } catch (const std::exception& x) {

@@ -22,14 +22,17 @@ namespace syncnorm::nn::detail {
 /// A copy's seat at a layer of several copies, or of one.
 class layer_seat final : public participant {
 public:
-  layer_seat(batch_norm_participant taking_part, std::string layer,
-             std::int64_t copy_id, std::shared_ptr<forward_session> session,
-             const layer_group& group)
+  /// @param name  see `name`.
+  /// @param layer names it in the texts of its rounds.
+  layer_seat(batch_norm_participant taking_part, std::string name,
+             std::string layer, std::int64_t copy_id,
+             std::shared_ptr<forward_session> session, const layer_group& group)
       : part_{std::in_place,
               taking_part.copy_id() == 0 ? group.relays : nullptr,
               std::move(taking_part)},
         copy_of_group_{part_->participant.copy_id()},
         is_alone_{!part_->participant.master()},
+        name_{std::move(name)},
         layer_{std::move(layer)},
         copy_id_{copy_id},
         session_{std::move(session)},
@@ -37,6 +40,10 @@ public:
         devices_{group.devices},
         graphs_{group.graphs},
         joint_{group.joint} {}
+
+  [[nodiscard]] const std::string& name() const noexcept override {
+    return name_;
+  }
 
   void require_pass() const override {
     if (session_)
@@ -207,6 +214,7 @@ private:
   std::int64_t copy_of_group_;
   /// There are no actors to leave, and a graph may go on without its layer.
   bool is_alone_;
+  std::string name_;
   std::string layer_;
   reply_reader replies_;
   /// Names where the outstanding reply shall be.

@@ -73,6 +73,9 @@ class participant {
 public:
   virtual ~participant() = default;
 
+  /// The layer in texts of what it refuses itself: its kind and path.
+  [[nodiscard]] virtual const std::string& name() const noexcept = 0;
+
   /// Sends into the next round and waits for the other copies, until the
   /// round's deadline.
   /// @throws error that names layer, round and the copies at fault.

@@ -168,8 +168,8 @@ replica_set::modules replica_set::make_copies() const {
   require_dense(model_->named_buffers());
   trainable_copies scope{*model_};
   modules result;
-  for (auto device : devices_) {
-    detail::model_keeper keeper{*model_};
+  detail::model_keeper keeper{*model_};
+  for (auto device : devices_)
     try {
       auto copy = model_->clone(device);
       keeper.restore();
@@ -181,7 +181,6 @@ replica_set::modules replica_set::make_copies() const {
                          "can copy, got {}: {}",
                          model_->name(), x.what_without_backtrace()));
     }
-  }
   return result;
 }
 

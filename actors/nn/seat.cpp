@@ -3,6 +3,7 @@
 #include "actors/nn/seat.hpp"
 
 #include "actors/nn/distant_copies.hpp"
+#include "actors/nn/layer_check.hpp"
 #include "actors/nn/layer_seat.hpp"
 
 #include <fmt/format.h>
@@ -112,16 +113,17 @@ participant_ptr make_distant_seat(const replication_scope& scope,
                                   distant_copies& all, const char* kind) {
   layer_group group;
   group.last = all.copies;
+  auto name = layer_text(kind, context.path());
   auto layer = layer_name(scope, context, kind, group);
   if (all.copy_id != 0)
     return std::make_shared<layer_seat>(
         follow(scope.system(), find_master(all.masters, context.path()),
                all.copy_id),
-        std::move(layer), all.copy_id, nullptr, group);
+        std::move(name), std::move(layer), all.copy_id, nullptr, group);
   auto taking_part = open(scope, context, kind, group);
   all.masters.push_back({context.path(), group.master});
-  return std::make_shared<layer_seat>(std::move(taking_part), std::move(layer),
-                                      0, nullptr, group);
+  return std::make_shared<layer_seat>(std::move(taking_part), std::move(name),
+                                      std::move(layer), 0, nullptr, group);
 }
 
 } // namespace
@@ -144,8 +146,9 @@ participant_ptr make_seat(const replication_scope& scope,
                                    group->relays->at(copy_id - group->first),
                                    copy_id - group->first};
   auto seat = std::make_shared<layer_seat>(
-      std::move(taking_part), layer_name(scope, context, kind, *group), copy_id,
-      scope.session(), *group);
+      std::move(taking_part), layer_text(kind, context.path()),
+      layer_name(scope, context, kind, *group), copy_id, scope.session(),
+      *group);
   if (scope.session())
     scope.session()->add_seat(group->calls, static_cast<std::size_t>(copy_id),
                               seat.get());

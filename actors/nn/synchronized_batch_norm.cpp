@@ -32,7 +32,6 @@ void SynchronizedBatchNormBase::on_data_parallel_replicate(
                 layer_text(kind(), context.path())
                     + ": the replication callback ran twice on copy "
                     + std::to_string(copy_id) + "; release_replicas first"};
-  place_ = layer_text(kind(), context.path());
   seat_ = make_seat(*scope, context, copy_id, kind());
 }
 

@@ -7,7 +7,6 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <random>
 #include <sstream>
 #include <stdexcept>
@@ -22,8 +21,8 @@ namespace {
 // Of sums over a few hundred values and their second derivatives, in float64.
 constexpr double rounding = 1e-8;
 
-/// The forward call that throws, of all copies': 0 for none.
-using fuse = std::shared_ptr<std::atomic<int>>;
+/// Whether the next forward call throws, of whichever copy.
+using fuse = std::shared_ptr<std::atomic<bool>>;
 
 template <class Norm>
 struct changing_net_impl : torch::nn::Cloneable<changing_net_impl<Norm>> {
@@ -46,7 +45,7 @@ struct changing_net_impl : torch::nn::Cloneable<changing_net_impl<Norm>> {
 
   Tensor forward(Tensor x) {
     x = torch::relu(norm->forward(conv->forward(x)));
-    if (burns && burns->fetch_sub(1) == 1)
+    if (burns && burns->exchange(false))
       throw std::runtime_error{"a fault of the test's"};
     // All of them get the same tensor as their gradient.
     auto factor = torch::ones({1}, torch::kDouble);
@@ -269,13 +268,10 @@ private:
 
   /// A copy throws: none has the step's statistics, or all.
   void fail() {
-    net_->burns = std::make_shared<std::atomic<int>>(1);
-    // Copies of the fuse are made with the next copies of the net.
+    net_->burns = std::make_shared<std::atomic<bool>>(true);
+    // Copies of the net have it when they are made anew, as now.
     open_.clear();
-    parallel_->module()->register_buffer("shift"
-                                             + std::to_string(net_->shifts++),
-                                         torch::zeros({1}, torch::kDouble));
-    plain_->add_shift(plain_->shifts++);
+    both([](auto& net) { net.add_shift(net.shifts++); });
     CHECK_THROWS_AS(run_copies(make_batch()), std::runtime_error);
     equalize();
   }

@@ -85,14 +85,7 @@ protected:
   [[nodiscard]] virtual const char* kind() const noexcept = 0;
 
 private:
-  /// Names the layer in error texts.
-  [[nodiscard]] const char* place() const noexcept {
-    return seat_ ? place_.c_str() : kind();
-  }
-
   std::shared_ptr<detail::participant> seat_;
-  /// The kind, and the path in the model with which the seat was taken.
-  std::string place_;
   mutable detail::known_counter batches_;
 };
 
