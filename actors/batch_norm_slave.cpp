@@ -119,7 +119,7 @@ void batch_norm_slave::on_exit() {
     ends_->close();
   }
   if (role_.copy_id == 0 && role_.master)
-    caf::anon_send_exit(role_.master, caf::exit_reason::user_shutdown);
+    end_master(reason);
   // Whoever holds the handle holds this.
   kept_.clear();
   used_tapes_.clear();
@@ -130,6 +130,18 @@ void batch_norm_slave::on_exit() {
   role_.registered->put(reason);
   replica_.reset();
   role_.ended->put(true);
+}
+
+/// What has become of copy 0 is the master's exit reason, for the others.
+void batch_norm_slave::end_master(const caf::error& reason) {
+  const auto& why = fail_state();
+  auto in_order = why == caf::none || why == caf::exit_reason::normal
+                  || why == caf::exit_reason::user_shutdown;
+  detail::anon_send(
+      caf::actor_cast<caf::actor>(role_.master),
+      caf::exit_msg{role_.master.address(),
+                    in_order ? caf::make_error(caf::exit_reason::user_shutdown)
+                             : reason});
 }
 
 // -- passes -------------------------------------------------------------------

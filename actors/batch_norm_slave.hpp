@@ -105,6 +105,7 @@ private:
   using job_ptr = std::shared_ptr<job>;
 
   void take_part();
+  void end_master(const caf::error& reason);
 
   // One pass at a time: the master expects a replica's rounds in order.
   void push(job x);

@@ -13,11 +13,17 @@
 #include <fmt/format.h>
 
 #include <exception>
+#include <string>
 #include <tuple>
 
 namespace syncnorm::nn::detail {
 
 namespace {
+
+[[noreturn]] void refuse(errc code, const saved_part& part,
+                         const std::string& what) {
+  throw error{code, fmt::format("{}: backward: {}", part.layer, what)};
+}
 
 channel_parameters parameters_of(const backward_part& part) {
   channel_parameters result;
@@ -43,24 +49,24 @@ void let_wait(const c10::Stream& later, const c10::Stream& earlier) {
 /// as `to` does: the kernels read memory by the dtype of the statistics.
 /// @param channels where in its shape they are.
 /// @param is_same_type whether its dtype is one that they go with.
-void require_as_saved(const at::Tensor& x, const char* name,
-                      const at::Tensor& statistics, std::int64_t channels,
+void require_as_saved(const saved_part& saved, const at::Tensor& x,
+                      const char* name, std::int64_t channels,
                       bool is_same_type) {
-  auto refuse = [&](errc code, const auto& expected, const auto& got) {
-    throw error{code,
-                fmt::format("SynchronizedBatchNorm: backward: {}: expected "
-                            "{}, as in the forward pass, got {}",
-                            name, expected, got)};
+  const auto& mean = saved.statistics.mean;
+  auto differs = [&](errc code, const auto& expected, const auto& got) {
+    refuse(code, saved,
+           fmt::format("{}: expected {}, as in the forward pass, got {}", name,
+                       expected, got));
   };
-  if (x.device() != statistics.device())
-    refuse(errc::device_mismatch, statistics.device().str(), x.device().str());
+  if (x.device() != mean.device())
+    differs(errc::device_mismatch, mean.device().str(), x.device().str());
   if (!is_same_type)
-    refuse(errc::dtype_mismatch, c10::toString(statistics.scalar_type()),
-           c10::toString(x.scalar_type()));
-  if (x.dim() <= channels || x.size(channels) != statistics.numel())
-    refuse(errc::shape_mismatch, fmt::format("{} channels", statistics.numel()),
-           fmt::format("a shape of {} dimensions and {} elements", x.dim(),
-                       x.numel()));
+    differs(errc::dtype_mismatch, c10::toString(mean.scalar_type()),
+            c10::toString(x.scalar_type()));
+  if (x.dim() <= channels || x.size(channels) != mean.numel())
+    differs(errc::shape_mismatch, fmt::format("{} channels", mean.numel()),
+            fmt::format("a shape of {} dimensions and {} elements", x.dim(),
+                        x.numel()));
 }
 
 } // namespace
@@ -73,19 +79,18 @@ backward_part unpack(const saved_part& saved, const at::Tensor& dy) {
   result.has_bias = saved.has_bias;
   // Only in a graph of several copies.
   if (!result.x.defined() || result.weight.defined() != saved.has_weight)
-    throw error{errc::invalid_argument,
-                "SynchronizedBatchNorm: backward: expected inputs and forward "
-                "passes of all copies outside of InferenceMode, got one "
-                "inside"};
+    refuse(errc::invalid_argument, saved,
+           "expected inputs and forward passes of all copies outside of "
+           "InferenceMode, got one inside");
   result.dy = dy.defined() ? dy : at::zeros_like(result.x);
   result.statistics = saved.statistics;
   const auto& mean = saved.statistics.mean;
   auto type = result.x.scalar_type();
   auto is_wide = mean.scalar_type() == at::kDouble;
-  require_as_saved(result.x, "input", mean, 1,
+  require_as_saved(saved, result.x, "input", 1,
                    (type == at::kDouble) == is_wide);
   if (result.weight.defined())
-    require_as_saved(result.weight, "weight", mean, 0,
+    require_as_saved(saved, result.weight, "weight", 0,
                      result.weight.scalar_type() == mean.scalar_type());
   return result;
 }
@@ -96,22 +101,20 @@ void require_forward_is_over(const saved_part& part) {
   };
   if (!is_set(part.has_statistics)
       || (part.pass_is_over && !is_set(*part.pass_is_over)))
-    throw error{errc::invalid_argument,
-                "SynchronizedBatchNorm: backward: expected the data-parallel "
-                "forward pass of all copies to be over, got a backward call "
-                "inside of it; copies with graphs and threads of their own, of "
-                "synchronize, may have one"};
+    refuse(errc::invalid_argument, part,
+           "expected the data-parallel forward pass of all copies to be over, "
+           "got a backward call inside of it; copies with graphs and threads "
+           "of their own, of synchronize, may have one");
 }
 
 void require_graphs_of_all(const saved_part& part) {
   if (part.copy_without_graph >= 0)
-    throw error{
-        errc::invalid_argument,
-        fmt::format("SynchronizedBatchNorm: backward: expected every copy to "
-                    "have recorded a graph in its forward call, but copy {} "
-                    "has none: it ran under NoGradGuard, or neither its input "
-                    "nor its parameters require a gradient",
-                    part.copy_without_graph)};
+    refuse(errc::invalid_argument, part,
+           fmt::format("expected every copy to have recorded a graph in its "
+                       "forward call, but copy {} has none: it ran under "
+                       "NoGradGuard, or neither its input nor its parameters "
+                       "require a gradient",
+                       part.copy_without_graph));
 }
 
 forward_streams::forward_streams(const std::vector<saved_part_ptr>& parts) {

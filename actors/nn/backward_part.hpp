@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace syncnorm::nn::detail {
@@ -39,6 +40,8 @@ struct saved_statistics {
 
 /// What one copy leaves in the graph for its backward pass.
 struct saved_part {
+  /// The layer in texts of what is refused: its kind and path.
+  std::string layer;
   torch::autograd::SavedVariable x;
   torch::autograd::SavedVariable weight;
   bool has_weight = false;

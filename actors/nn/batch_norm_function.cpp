@@ -116,9 +116,10 @@ struct arguments {
   }
 };
 
-saved_part_ptr save(const at::Tensor& x, const at::Tensor& y,
+saved_part_ptr save(const char* layer, const at::Tensor& x, const at::Tensor& y,
                     const arguments& affine) {
   auto part = std::make_shared<saved_part>();
+  part->layer = layer;
   // libtorch refuses to save what was made under `c10::InferenceMode`: as it
   // should for a copy that is differentiated itself. Of another copy it stays
   // out, and a backward pass that needs it says so.
@@ -157,9 +158,11 @@ void set_grad_fn(at::Tensor& y,
 /// One forward call of a layer.
 class forward_call {
 public:
-  forward_call(const at::Tensor& input, arguments affine,
+  /// @param layer names it in texts; outlives the call.
+  forward_call(const char* layer, const at::Tensor& input, arguments affine,
                const SynchronizedBatchNormOptions& options)
-      : x_{with_plain_layout(input)},
+      : layer_{layer},
+        x_{with_plain_layout(input)},
         y_{make_like(x_)},
         affine_{std::move(affine)},
         options_{options},
@@ -207,7 +210,7 @@ private:
     auto copy = static_cast<std::size_t>(seat.copy_id());
     auto round = seat.rounds();
     auto& joint = *seat.joint();
-    auto part = save(x_, y_, affine_);
+    auto part = save(layer_, x_, y_, affine_);
     part->pass_is_over = seat.pass_is_over();
     joint.post(copy, round, part);
     try {
@@ -248,7 +251,7 @@ private:
   /// Of a graph of the copy's own, or null without one: made before anything is
   /// sent or written, as it throws for what libtorch refuses to save.
   [[nodiscard]] saved_part_ptr own_part() const {
-    return has_graph() ? save(x_, y_, affine_) : nullptr;
+    return has_graph() ? save(layer_, x_, y_, affine_) : nullptr;
   }
 
   void own_history(saved_part_ptr part, saved_statistics saved,
@@ -262,6 +265,7 @@ private:
     set_grad_fn(y_, make_node<batch_norm_node>(std::move(parts), seat));
   }
 
+  const char* layer_;
   at::Tensor x_;
   at::Tensor y_;
   arguments affine_;
@@ -385,7 +389,7 @@ torch::Tensor SynchronizedBatchNormBase::run(const torch::Tensor& input,
   try {
     check_call(name, input, with.dimensions, with.options,
                {with.weight, with.bias, with.running_mean, with.running_var});
-    forward_call here{input, {with.weight, with.bias}, with.options};
+    forward_call here{name, input, {with.weight, with.bias}, with.options};
     if (!with.training && with.running_mean.defined())
       return here.evaluate(with.running_mean, with.running_var);
     running_tensors running;

@@ -56,11 +56,11 @@ void for_each_part(std::vector<backward_part>& parts, F f) {
 void require_own_device(const participant& seat, const char* pass) {
   if (auto shared = seat.shared_device())
     throw error{errc::invalid_argument,
-                fmt::format("SynchronizedBatchNorm: {}: expected a CUDA device "
-                            "for each copy with a graph of its own, got {}; "
+                fmt::format("{}: {}: expected a CUDA device for each copy with "
+                            "a graph of its own, got {}; "
                             "DataParallelWithCallback can have several copies "
                             "on one",
-                            pass, *shared)};
+                            seat.name(), pass, *shared)};
 }
 
 } // namespace

@@ -94,6 +94,9 @@ void check_tangent(const char* kind, const char* argument,
 
 void check_options(const char* kind,
                    const SynchronizedBatchNormOptions& options) {
+  if (options.num_features() < 1)
+    fail(errc::invalid_argument, kind, "num_features", "1 or more",
+         fmt::format("{}", options.num_features()));
   auto eps = options.eps();
   if (!(eps >= 0) || !std::isfinite(eps))
     fail(errc::invalid_argument, kind, "eps", "0 or more, finite",

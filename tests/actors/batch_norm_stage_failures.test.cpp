@@ -340,6 +340,19 @@ TEST_CASE_FIXTURE(stage_fixture, "what a slave was asked when it was killed is "
         == "participant_down: layer bn: replica 0 has exited (kill)");
 }
 
+TEST_CASE_FIXTURE(stage_fixture, "when copy 0's slave is killed its master "
+                                 "ends, and who waits is told by what") {
+  auto net = replicated(2);
+  auto waiting = c.forward(*net[1], make_tensor(float64_options, 2, random));
+  // The master has had the round's message when it has answered this one.
+  c.ask(*net[1], get_metrics_atom_v)
+      .receive([](const sync_metrics&) {}, [](const caf::error&) {});
+  caf::anon_send_exit(net[0]->slave(), caf::exit_reason::kill);
+  CHECK(describe(c.await_forward(std::move(waiting)).reason)
+        == "master_down: layer bn, round 1: the master has exited "
+           "(participant_down: layer bn: replica 0 has exited (kill))");
+}
+
 TEST_CASE_FIXTURE(stage_fixture, "a slave whose master is gone says so, under "
                                  "its layer's name") {
   auto net = replicated(2);

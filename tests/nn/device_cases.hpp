@@ -398,7 +398,8 @@ TEST_CASE(
   texts.clear();
   weight_gradients({gpu[0], gpu[1], gpu[0]}, texts);
   for (const auto& text : texts)
-    CHECK_MESSAGE(text.find("backward without the gradient of the input: "
+    CHECK_MESSAGE(text.find("SynchronizedBatchNorm2d: backward without the "
+                            "gradient of the input: "
                             "expected a CUDA device for each copy with a graph "
                             "of its own, got copies 0 and ")
                       != std::string::npos,

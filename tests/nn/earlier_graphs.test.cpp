@@ -135,21 +135,21 @@ TEST_CASE("a weight that has got another dtype or size since the forward pass "
     CHECK(code_of([&] { y.sum().backward(); }, &said) == code);
     CHECK(contains(said, text));
   };
-  refuses(
-      errc::dtype_mismatch, torch::kFloat,
-      "backward: weight: expected Float, as in the forward pass, got Double",
-      [](auto& layer) { layer->to(torch::kDouble); });
-  refuses(
-      errc::dtype_mismatch, torch::kDouble,
-      "backward: weight: expected Double, as in the forward pass, got Float",
-      [](auto& layer) { layer->to(torch::kFloat); });
-  refuses(
-      errc::shape_mismatch, torch::kDouble,
-      "backward: weight: expected 3 channels, as in the forward pass, got a "
-      "shape of 1 dimensions and 2 elements",
-      [](auto& layer) {
-        layer->weight.set_data(torch::ones({2}, torch::kDouble));
-      });
+  refuses(errc::dtype_mismatch, torch::kFloat,
+          "SynchronizedBatchNorm1d: backward: weight: expected Float, as in "
+          "the forward pass, got Double",
+          [](auto& layer) { layer->to(torch::kDouble); });
+  refuses(errc::dtype_mismatch, torch::kDouble,
+          "SynchronizedBatchNorm1d: backward: weight: expected Double, as in "
+          "the forward pass, got Float",
+          [](auto& layer) { layer->to(torch::kFloat); });
+  refuses(errc::shape_mismatch, torch::kDouble,
+          "SynchronizedBatchNorm1d: backward: weight: expected 3 channels, as "
+          "in the forward pass, got a "
+          "shape of 1 dimensions and 2 elements",
+          [](auto& layer) {
+            layer->weight.set_data(torch::ones({2}, torch::kDouble));
+          });
 }
 
 TEST_CASE(

@@ -150,6 +150,22 @@ TEST_CASE("what a layer of a net refuses is refused under its path") {
                        "got 2"));
 }
 
+TEST_CASE("what a backward pass refuses is refused under the layer's path") {
+  actors env;
+  torch::nn::Sequential net{SynchronizedBatchNorm2d{2},
+                            SynchronizedBatchNorm2d{2}};
+  DataParallelWithCallback parallel{env.system, net, on_patient_cpus(2)};
+  auto y = parallel->forward(torch::randn({4, 2, 3, 3}));
+  auto part = parallel->copies()[1]->children()[1];
+  part->as<SynchronizedBatchNorm2d>()->weight.set_data(
+      torch::ones({2}, torch::kDouble));
+  std::string text;
+  CHECK(code_of([&] { y.backward(torch::randn_like(y)); }, &text)
+        == errc::dtype_mismatch);
+  CHECK(contains(text, "SynchronizedBatchNorm2d 1: backward: weight: expected "
+                       "Float"));
+}
+
 TEST_CASE("a wrong rank, channel count or dtype is an error that names layer, "
           "argument, expected and got") {
   SynchronizedBatchNorm2d layer{2};
@@ -189,8 +205,8 @@ TEST_CASE("a wrong rank, channel count or dtype is an error that names layer, "
 }
 
 TEST_CASE(
-    "an epsilon or a momentum that is out of range is refused by its name; "
-    "the bounds are in range") {
+    "an epsilon, a momentum or a number of channels that is out of range is "
+    "refused by its name; the bounds are in range") {
   auto code = [](SynchronizedBatchNormOptions options, std::string& text) {
     SynchronizedBatchNorm2d layer{options};
     return code_of([&] { layer->forward(torch::randn({2, 2, 3, 3})); }, &text);
@@ -208,6 +224,8 @@ TEST_CASE(
           == errc::invalid_argument);
     CHECK(contains(text, "momentum: expected a number in [0, 1], got "));
   }
+  CHECK(code(SynchronizedBatchNormOptions{0}, text) == errc::invalid_argument);
+  CHECK(contains(text, "num_features: expected 1 or more, got 0"));
   for (auto bound : {0.0, 1.0})
     CHECK(code(SynchronizedBatchNormOptions{2}.eps(bound).momentum(bound), text)
           == errc::none);
