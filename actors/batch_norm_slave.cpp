@@ -111,6 +111,8 @@ void batch_norm_slave::on_exit() {
     jobs_.push_front(std::exchange(current_, nullptr));
   for (auto& x : std::exchange(jobs_, {}))
     drop(*x, reason);
+  for (auto& [number, asked] : std::exchange(questions_, {}))
+    asked.deliver(reason);
   if (ends_) {
     ends_->end_from(0, reason);
     // Whoever destroys them waits for the device, which no worker of CAF's may.

@@ -190,6 +190,9 @@ private:
   /// error of CAF's own means that, too: this slave is there.
   [[nodiscard]] caf::error from_master(const caf::error& reason) const;
   caf::result<sync_metrics> metrics();
+  /// Answers the one that asked under that number.
+  template <class T>
+  void answer_question(std::uint64_t number, T&& x);
   void give_up(const std::string& why);
 
   caf::result<double_array> read_state(const std::string& name);
@@ -222,6 +225,9 @@ private:
   /// On a device: why the reply comes too late.
   caf::error overtaken_;
   std::uint64_t last_pass_id_ = 0;
+  /// Whoever has asked for the master's metrics.
+  std::map<std::uint64_t, caf::typed_response_promise<sync_metrics>> questions_;
+  std::uint64_t last_question_ = 0;
   std::map<std::uint64_t, kept> kept_;
 
   /// On a device: what is to be done when its work ends.

@@ -95,14 +95,22 @@ caf::result<sync_metrics> batch_norm_slave::metrics() {
   if (!role_.master)
     return sync_metrics{};
   auto promise = make_response_promise<sync_metrics>();
+  auto number = ++last_question_;
+  questions_.emplace(number, promise);
   // Not delegated: a master on another node may be lost.
   read_metrics(this, role_.master)
-      .then(
-          [promise](sync_metrics& x) mutable { promise.deliver(std::move(x)); },
-          [this, promise](const caf::error& x) mutable {
-            promise.deliver(from_master(x));
-          });
+      .then([this, number](
+                sync_metrics& x) { answer_question(number, std::move(x)); },
+            [this, number](const caf::error& x) {
+              answer_question(number, from_master(x));
+            });
   return promise;
+}
+
+template <class T>
+void batch_norm_slave::answer_question(std::uint64_t number, T&& x) {
+  if (auto asked = questions_.extract(number))
+    asked.mapped().deliver(std::forward<T>(x));
 }
 
 void batch_norm_slave::give_up(const std::string& why) {

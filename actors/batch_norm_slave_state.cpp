@@ -5,9 +5,11 @@
 #include "syncnorm/error.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
+#include <string_view>
 
 namespace syncnorm::detail {
 
@@ -18,6 +20,23 @@ std::vector<named_array> all_arrays(batch_norm_replica& replica) {
   auto result = replica.state();
   for (auto& gradient : replica.gradients())
     result.push_back({gradient.name + ".grad", gradient.values});
+  return result;
+}
+
+/// What `all_arrays` has for a layer of those options: on a device asking for
+/// them would wait for it.
+std::vector<std::string_view> array_names(const batch_norm_options& options) {
+  std::vector<std::string_view> result;
+  if (options.affine)
+    result = {"weight", "bias"};
+  if (options.affine && !options.frozen)
+    result.insert(result.end(), {"weight.grad", "bias.grad"});
+  if (options.track_running_stats)
+    result.insert(result.end(), {"running_mean",
+                                 options.online ? "running_m2" : "running_var",
+                                 "num_batches_tracked"});
+  if (options.online)
+    result.emplace_back("num_elements_tracked");
   return result;
 }
 
@@ -133,9 +152,12 @@ batch_norm_slave::write_to_device(const std::string& name,
 // -- what is wrong with a request ---------------------------------------------
 
 caf::error batch_norm_slave::no_such_array(const std::string& name) const {
-  return make_error(
-      errc::invalid_argument,
-      fmt::format("layer {}: has no array {}", replica_->options().name, name));
+  const auto& options = replica_->options();
+  return make_error(errc::invalid_argument,
+                    fmt::format("layer {}: name of an array: expected one of "
+                                "[{}], got '{}'",
+                                options.name,
+                                fmt::join(array_names(options), ", "), name));
 }
 
 caf::error batch_norm_slave::wrong_size(const std::string& name,

@@ -154,11 +154,13 @@ void require_counters(std::int64_t owner, const statistics_update& update,
 std::string counter_problem(const statistics_update& seen, std::int64_t batch) {
   auto limit = std::numeric_limits<std::int64_t>::max();
   if (seen.num_batches_tracked < 0 || seen.num_batches_tracked == limit)
-    return fmt::format("{} batches tracked", seen.num_batches_tracked);
+    return fmt::format("num_batches_tracked {}, expected 0 to {}",
+                       seen.num_batches_tracked, limit - 1);
   if (seen.num_elements_tracked < 0
       || seen.num_elements_tracked > limit - batch)
-    return fmt::format("{} elements tracked before {} more",
-                       seen.num_elements_tracked, batch);
+    return fmt::format("num_elements_tracked {}, expected 0 to {} before {} "
+                       "more",
+                       seen.num_elements_tracked, limit - batch, batch);
   return {};
 }
 

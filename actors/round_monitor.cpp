@@ -30,6 +30,19 @@ round_monitor::round_monitor(caf::actor_system& system,
 }
 
 void round_monitor::failed(const caf::error& reason) {
+  count(reason);
+  if (logs(log_level::warning))
+    write_log(*system_, log_level::warning, describe(reason));
+}
+
+void round_monitor::went_on(const caf::error& reason) {
+  count(reason);
+  if (logs(log_level::warning))
+    write_log(*system_, log_level::warning,
+              describe(reason) + "; the others go on");
+}
+
+void round_monitor::count(const caf::error& reason) {
   auto cause = code_of(reason).value_or(errc::none);
   auto& failures = metrics_.failures;
   auto i = std::ranges::find(failures, cause, &failure_count::cause);
@@ -37,8 +50,6 @@ void round_monitor::failed(const caf::error& reason) {
     i = failures.insert(i, failure_count{cause, 0});
   ++i->count;
   instruments_.failed(to_string(cause));
-  if (logs(log_level::warning))
-    write_log(*system_, log_level::warning, describe(reason));
 }
 
 void round_monitor::registered(const std::string& where,

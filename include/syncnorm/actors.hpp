@@ -165,7 +165,7 @@ using batch_norm_slave_actor = detail::typed_actor<
     /// From anybody: what the copies' master has counted since it was spawned,
     /// or, behind a relay, the relay. A copy that is alone answers an empty
     /// `sync_metrics`.
-    /// Errors: master_down.
+    /// Errors: master_down; participant_down if this slave exits first.
     caf::result<sync_metrics>(get_metrics_atom),
 
     /// From whoever cannot do its part, with the reason: the next round

@@ -91,7 +91,8 @@ public:
   ///         of another size there; nothing is written then; as `state`.
   void assign_state(const batch_norm_replica& other);
 
-  /// Batches that the running statistics have seen.
+  /// Batches that the running statistics have seen; one without an element in
+  /// any copy does not count.
   [[nodiscard]] std::int64_t num_batches_tracked() const noexcept {
     return num_batches_tracked_;
   }

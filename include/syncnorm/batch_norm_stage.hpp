@@ -78,7 +78,8 @@ public:
   ///         `master_down` if it has not after a minute.
   /// Threads: waits for actors; not to be called from one of CAF's workers (it
   ///          may wait for ever), but from a detached actor or a thread of your
-  ///          own.
+  ///          own. A detached actor whose last handle is let go is destroyed
+  ///          by whoever let go: end it before.
   void on_data_parallel_replicate(callback_context& context,
                                   std::int64_t copy_id) override;
 

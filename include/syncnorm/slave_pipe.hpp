@@ -32,7 +32,7 @@ namespace syncnorm {
 /// under its identifier is a `duplicate_identifier`. After an error a pipe is
 /// of no more use: register again. One that was moved from, or made with a null
 /// master, answers `invalid_argument`; to an actor, it is CAF's own
-/// (`caf::sec::invalid_argument`).
+/// (`caf::sec::invalid_argument`, with CAF 1.x `caf::sec::invalid_request`).
 ///
 /// One thread or actor uses a pipe at a time. What waits (`run_slave` without
 /// an actor, `await_reply`, the future's `get`) is not to be called from one of

@@ -62,7 +62,8 @@ struct sync_metrics {
   /// `fail_round` it counts as good order, with survivors as a failure.
   std::vector<failure_count> failures;
   /// Of the completed rounds: how many took how long from their first message
-  /// to their last, which is how long the first participant waited. One number
+  /// to their last, or to the moment at which they went on without those who
+  /// had not come, which is how long the first participant waited. One number
   /// for each of `wait_bounds`, and one for what is above.
   std::vector<std::uint64_t> waits =
       std::vector<std::uint64_t>(wait_bounds.size() + 1);

@@ -151,7 +151,10 @@ TEST_CASE_FIXTURE(stage_fixture, "a slave actor's state is read and written by "
   CHECK(c.read_state(stage, "bias.grad") == std::vector<double>{0, 0, 0});
   CHECK(write("weight", {2})
         == "shape_mismatch: layer bn: weight: expected 3 elements, got 1");
-  CHECK(write("wait", {2}) == "invalid_argument: layer bn: has no array wait");
+  CHECK(write("wait", {2})
+        == "invalid_argument: layer bn: name of an array: expected one of "
+           "[weight, bias, weight.grad, bias.grad, running_mean, running_var, "
+           "num_batches_tracked], got 'wait'");
   CHECK(write("num_batches_tracked", {0x1p53}) == ok);
   CHECK(write("num_batches_tracked", {0x1p53 + 2})
         == "invalid_argument: layer bn: num_batches_tracked: expected a whole "

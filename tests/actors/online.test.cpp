@@ -274,15 +274,18 @@ TEST_CASE_FIXTURE(layer_fixture, "online counters that cannot count the batch "
   };
   CHECK(try_counter("num_batches_tracked", limit)
         == std::pair{errc::malformed_message,
-                     std::string{"layer stream: forward: 9223372036854775807 "
-                                 "batches tracked"}});
+                     std::string{"layer stream: forward: num_batches_tracked "
+                                 "9223372036854775807, expected 0 to "
+                                 "9223372036854775806"}});
   CHECK(try_counter("num_batches_tracked", limit - 1).first == errc::none);
   CHECK(try_counter("num_batches_tracked", -1).first
         == errc::malformed_message);
   CHECK(try_counter("num_elements_tracked", limit - 7)
         == std::pair{errc::malformed_message,
-                     std::string{"layer stream: forward: 9223372036854775800 "
-                                 "elements tracked before 8 more"}});
+                     std::string{"layer stream: forward: "
+                                 "num_elements_tracked 9223372036854775800, "
+                                 "expected 0 to 9223372036854775799 before 8 "
+                                 "more"}});
   CHECK(try_counter("num_elements_tracked", limit - 8).first == errc::none);
   CHECK(try_counter("num_elements_tracked", -1).first
         == errc::malformed_message);
@@ -311,7 +314,8 @@ TEST_CASE_FIXTURE(layer_fixture, "batches that a lone slave is asked for "
                  [](const caf::error& reason) {
                    CHECK(describe(reason)
                          == "malformed_message: layer stream: forward: "
-                            "9223372036854775807 batches tracked");
+                            "num_batches_tracked 9223372036854775807, expected "
+                            "0 to 9223372036854775806");
                  });
     stage.on_data_parallel_release();
     auto state = stage.replica().state();

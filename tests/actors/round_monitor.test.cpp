@@ -117,6 +117,28 @@ TEST_CASE_FIXTURE(system_fixture, "with survivors, a round for which the owner "
   CHECK(metrics_of(c).failed(errc::deadline_exceeded) == 1);
 }
 
+TEST_CASE("the log tells from a failed round one that went on without a slave "
+          "that was late or one that has not registered") {
+  auto go_on_without_one = [](std::int64_t participants) {
+    return logged("warning", [=](caf::actor_system& system) {
+      adder c{system,
+              {.layer = "bn1",
+               .deadline = std::chrono::milliseconds{50},
+               .policy = failure_policy::continue_with_survivors,
+               .participants = participants},
+              add_up};
+      auto pipes = c.pipes(participants == 3 ? 2 : 1);
+      auto one = c.send(pipes[0], 1, 1.0);
+      CHECK(c.lead(1.0)().value == 2.0);
+      CHECK(one().value == 2.0);
+    });
+  };
+  for (auto participants : {3, 4}) {
+    auto text = go_on_without_one(participants);
+    CHECK_MESSAGE(contains(text, "have replicas 0, 1; the others go on"), text);
+  }
+}
+
 TEST_CASE("a round that fails in a thread that had an actor of another system, "
           "which is gone, is logged") {
   auto fail =
@@ -329,6 +351,7 @@ TEST_CASE("the log names generations, registrations, failures and the end, as "
   CHECK(contains(all, "layer bn1: generation 2 begins"));
   CHECK(contains(all, "replica 1 has registered, generation 2"));
   CHECK(contains(all, "the master is down"));
+  CHECK_FALSE(contains(all, "the others go on"));
 
   auto warnings = logged("warning", use);
   CHECK(contains(warnings, "participant_down: layer bn1"));

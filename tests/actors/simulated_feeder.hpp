@@ -11,6 +11,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
@@ -49,6 +50,8 @@ struct simulated_feed {
   int window = 1;
   /// How many misdeeds may still happen.
   int misdeeds = 0;
+  /// What those who asked for metrics now and then were answered.
+  std::vector<std::shared_ptr<outcome<sync_metrics>>> questions{};
 };
 
 /// Of one copy.
@@ -88,6 +91,8 @@ private:
   }
 
   void ask(const simulated_pass& pass, simulated_part& part, misdeed what) {
+    if (below(feed_.random, 4) == 0)
+      ask_for_metrics();
     if (what == misdeed::gives_up || what == misdeed::stops)
       detail::anon_send(slave_, give_up_atom_v, std::string{"of no use"});
     if (what == misdeed::kills)
@@ -126,6 +131,14 @@ private:
         .then(
             [this, &part](const shared_tensor& dx) { end(part.backward, dx); },
             [this, &part](const caf::error& why) { fail(part.backward, why); });
+  }
+
+  void ask_for_metrics() {
+    auto got = std::make_shared<outcome<sync_metrics>>();
+    feed_.questions.push_back(got);
+    detail::request(this, slave_, get_metrics_atom_v)
+        .then([got](const sync_metrics& x) { (*got)(x); },
+              [got](const caf::error& why) { (*got)(why); });
   }
 
   void begin(simulated_answer& x) {

@@ -102,6 +102,7 @@ private:
     feed_.window = static_cast<int>(1 + below(4));
     feed_.misdeeds = static_cast<int>(std::max<std::int64_t>(0, below(8) - 4));
     feed_.parts.clear();
+    feed_.questions.clear();
     for (std::size_t i = 0; i < replicas_.size(); ++i) {
       auto& parts = feed_.parts.emplace_back();
       while (parts.size() < batches)
@@ -191,7 +192,8 @@ private:
         for (const auto* x : {&part.forward, &part.backward})
           if (x->is_asked && x->got.count == 0)
             return true;
-    return false;
+    return std::ranges::any_of(feed_.questions,
+                               [](const auto& x) { return x->count == 0; });
   }
 
   /// They give their states back.
@@ -213,11 +215,27 @@ private:
     for (const auto& parts : feed_.parts)
       for (const auto& part : parts)
         for (const auto* x : {&part.forward, &part.backward})
-          if (x->is_asked && x->got.count != 1)
-            return "not one answer";
-          else if (faultless && x->is_asked && !x->got.value)
-            return "an error without a fault: " + x->got.text();
+          if (auto wrong = what_is_wrong_with(x->got, faultless);
+              x->is_asked && !wrong.empty())
+            return wrong;
+    for (const auto& x : feed_.questions)
+      if (auto wrong = what_is_wrong_with(*x, faultless); !wrong.empty())
+        return "metrics: " + wrong;
     return "";
+  }
+
+  template <class T>
+  static std::string what_is_wrong_with(const outcome<T>& got, bool faultless) {
+    if (got.count != 1)
+      return "not one answer";
+    if (got.value)
+      return "";
+    if (faultless)
+      return "an error without a fault: " + got.text();
+    // CAF answers what somebody had not looked at before the end.
+    return code_of(got.error) || got.error == caf::sec::request_receiver_down
+               ? ""
+               : "an error that tells nothing: " + got.text();
   }
 
   /// What a copy has answered, it has learned, and nothing else.

@@ -71,7 +71,7 @@ void round_keeper<In, Out>::expel(std::size_t position,
   else if (seats_[position].is_relay)
     tell(position, round_failed_atom_v, tag_of(position), reason);
   if (counts)
-    monitor_.failed(reason);
+    monitor_.went_on(reason);
   auto identifier = seats_[position].identifier;
   expelled_[identifier] = reason;
   seats_.erase(position);
@@ -262,7 +262,7 @@ void round_keeper<In, Out>::expire() {
       std::ignore = blame(i, reason);
   // Nobody can be expelled for those who have not registered.
   if (all_came && !members().is_full())
-    monitor_.failed(reason);
+    monitor_.went_on(reason);
   seats_.close();
   complete_if_ready();
 }

@@ -26,8 +26,11 @@ public:
     ++metrics_.waits[bucket_of(waited)];
   }
 
-  /// A round has failed, or a slave was expelled from it.
+  /// A round has failed.
   void failed(const caf::error& reason);
+
+  /// Rounds go on without somebody.
+  void went_on(const caf::error& reason);
 
   /// A slave was registered.
   void registered(const std::string& where, std::int64_t identifier,
@@ -44,6 +47,8 @@ public:
   }
 
 private:
+  void count(const caf::error& reason);
+
   static std::size_t bucket_of(caf::timespan waited) noexcept {
     auto seconds = std::chrono::duration<double>(waited).count();
     std::size_t i = 0;

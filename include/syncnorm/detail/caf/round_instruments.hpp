@@ -37,7 +37,8 @@ public:
                    ->histogram_family<double>(
                        "syncnorm", "wait-time", {"layer"},
                        caf::span<const double>{bounds.data(), bounds.size()},
-                       "Time from a round's first message to its last",
+                       "Time from a round's first message until all have "
+                       "come, or it goes on without the others",
                        "seconds")
                    ->get_or_add({{"layer", layer_}})} {}
 
