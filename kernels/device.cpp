@@ -65,11 +65,13 @@ std::vector<device> devices() {
 }
 
 void require_available(const device& where) {
-  if (where.type == device_type::cpu && where.index >= 0)
+  if (where.index < 0)
+    fail(errc::device_unavailable, "require_available", "where",
+         "a device index of 0 or more", to_string(where));
+  if (where.type == device_type::cpu)
     return;
   auto count = cuda_devices();
-  if (where.type == device_type::cuda && where.index >= 0
-      && where.index < count)
+  if (where.type == device_type::cuda && where.index < count)
     return;
   fail(errc::device_unavailable, "require_available", "where",
        has_cuda ? fmt::format("a CPU device or one of {} CUDA devices", count)

@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <limits>
 #include <string_view>
 #include <vector>
 
@@ -53,22 +54,31 @@ device device_of(std::string_view operation, const DLDevice& where) {
   return {};
 }
 
-/// The strides of `sizes` in `format`, without gaps; 0 where there are no
-/// elements, whose other sizes may have a product beyond all integers.
+bool is_empty(sizes_type sizes) {
+  return std::ranges::find(sizes, 0) != sizes.end();
+}
+
+/// The strides of `sizes` in `format`, without gaps. A size of 0 counts as 1,
+/// so that the format can be read from them; they are 0 if the others' product
+/// is beyond all integers.
 std::vector<std::int64_t> dense_strides(sizes_type sizes,
                                         memory_format format) {
   std::vector<std::int64_t> result(sizes.size());
-  if (std::ranges::find(sizes, 0) != sizes.end())
-    return result;
-  auto last = format == memory_format::channels_last;
-  std::int64_t step = last ? sizes[1] : 1;
-  for (auto i = sizes.size(); i-- > 2;) {
+  std::int64_t step = 1;
+  auto spread = [&](std::size_t i) {
     result[i] = step;
-    step *= sizes[i];
-  }
-  result[1] = last ? 1 : step;
-  result[0] = last ? step : step * sizes[1];
-  return result;
+    auto size = std::max<std::int64_t>(sizes[i], 1);
+    auto fits = size <= std::numeric_limits<std::int64_t>::max() / step;
+    step = fits ? step * size : step;
+    return fits;
+  };
+  auto last = format == memory_format::channels_last;
+  auto fits = !last || spread(1);
+  for (auto i = sizes.size(); i-- > 2;)
+    fits = fits && spread(i);
+  fits = fits && (last || spread(1));
+  result[0] = step;
+  return fits ? result : std::vector<std::int64_t>(sizes.size());
 }
 
 /// Whether `strides` are those of `format`; of the samples' only that they do
@@ -78,11 +88,14 @@ bool has_format(sizes_type sizes, sizes_type strides, memory_format format) {
   for (std::size_t i = 1; i < sizes.size(); ++i)
     if (sizes[i] != 1 && strides[i] != expected[i])
       return false;
-  return sizes[0] == 1 || strides[0] >= expected[0];
+  return sizes[0] == 1 || is_empty(sizes) || strides[0] >= expected[0];
 }
 
 tensor_layout layout_of(std::string_view operation, const DLTensor& tensor) {
-  if (tensor.ndim < 2 || tensor.shape == nullptr)
+  if (tensor.ndim >= 2 && tensor.shape == nullptr)
+    fail(errc::invalid_argument, operation, "tensor.shape", "a pointer",
+         "null");
+  if (tensor.ndim < 2)
     fail(errc::shape_mismatch, operation, "tensor",
          "[N, C] or [N, C, spatial...]",
          fmt::format("{} dimensions", tensor.ndim));
@@ -91,8 +104,7 @@ tensor_layout layout_of(std::string_view operation, const DLTensor& tensor) {
   auto where = device_of(operation, tensor.device);
   auto layout = checked_layout(operation, "tensor.sizes", type, sizes,
                                memory_format::channels_first, where);
-  if (tensor.strides == nullptr || layout.sample_stride == 0
-      || layout.shape.samples == 0)
+  if (tensor.strides == nullptr)
     return layout;
   sizes_type strides{tensor.strides, sizes.size()};
   for (auto format :
@@ -100,14 +112,17 @@ tensor_layout layout_of(std::string_view operation, const DLTensor& tensor) {
     if (!has_format(sizes, strides, format))
       continue;
     layout.format = format;
-    if (sizes[0] > 1)
+    if (sizes[0] != 1 && !is_empty(sizes))
       layout.sample_stride = strides[0];
     check_layout(operation, "tensor.strides", layout);
     return layout;
   }
+  if (is_empty(sizes))
+    return layout;
   fail(errc::shape_mismatch, operation, "tensor.strides",
-       fmt::format("dense channels-first or channels-last strides for [{}]",
-                   fmt::join(sizes, ", ")),
+       fmt::format("channels-first or channels-last strides, dense in a "
+                   "sample, and samples {} or more elements apart, for [{}]",
+                   layout.sample_stride, fmt::join(sizes, ", ")),
        fmt::format("[{}]", fmt::join(strides, ", ")));
 }
 
@@ -129,7 +144,7 @@ bool make_up(sizes_type sizes, std::int64_t spatial) {
   if (std::ranges::any_of(sizes, [](auto size) { return size < 0; }))
     return false;
   if (spatial == 0)
-    return std::ranges::find(sizes, 0) != sizes.end();
+    return is_empty(sizes);
   for (auto size : sizes) {
     if (size == 0 || spatial % size != 0)
       return false;

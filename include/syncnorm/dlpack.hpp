@@ -20,7 +20,8 @@ namespace syncnorm {
 /// strides: channels-first if the spatial elements of a channel lie dense and
 /// the channels behind each other (or strides are null), channels-last if the
 /// channels of each spatial element do. Samples may lie apart. A size of 1 may
-/// have any stride. Where both formats fit, channels-first is returned.
+/// have any stride. Where both formats fit, channels-first is returned, as of a
+/// tensor without elements whose strides fit neither.
 ///
 /// This is the tensor of DLPack before 1.0, which libtorch and others hand over
 /// unless asked for the versioned one: it has no flag for memory that is only
@@ -32,9 +33,9 @@ namespace syncnorm {
 ///
 /// @throws error `dtype_mismatch`, `device_mismatch` (a device of another
 ///         kind, a CUDA device below 0), `shape_mismatch` (fewer than two
-///         dimensions, strides of neither format), or `invalid_argument` (null
-///         or misaligned data, a negative size, no channel, more than 2^63 - 1
-///         bytes).
+///         dimensions, strides of neither format), or `invalid_argument` (a
+///         null shape, null or misaligned data, a negative size, no channel,
+///         more than 2^63 - 1 bytes).
 [[nodiscard]] tensor_view view_of(const DLManagedTensor& tensor);
 
 /// A DLPack tensor that was taken over: its deleter is called when this object

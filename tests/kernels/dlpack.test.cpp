@@ -79,9 +79,13 @@ TEST_CASE("strides tell the format, and gaps between samples") {
       {{2, 3, 1, 4}, {12, 4, 99, 1}, memory_format::channels_first, 12},
       {{2, 3, 1, 1}, {3, 1, 3, 3}, memory_format::channels_first, 3},
       {{2, 3, 1, 4}, {12, 1, 99, 3}, memory_format::channels_last, 12},
-      // Nothing is there, so strides tell nothing.
-      {{0, 3, 4}, {1, 1, 1}, memory_format::channels_first, 12},
+      // Nothing is there, so any strides will do; the format is read if it can.
+      {{0, 3, 4}, {1, 2, 1}, memory_format::channels_first, 12},
       {{2, 3, 0}, {7, 7, 7}, memory_format::channels_first, 0},
+      {{0, 3, 4, 5}, {60, 20, 5, 1}, memory_format::channels_first, 60},
+      {{0, 3, 4, 5}, {60, 1, 15, 3}, memory_format::channels_last, 60},
+      {{0, 3, 4, 5}, {0, 1, 15, 3}, memory_format::channels_last, 60},
+      {{2, 3, 0, 5}, {15, 1, 15, 3}, memory_format::channels_last, 0},
   };
   for (const auto& one : cases) {
     foreign tensor{one.shape, one.strides};
@@ -98,7 +102,21 @@ TEST_CASE("strides of neither format are refused") {
        {sizes{60, 20, 1, 4}, sizes{60, 21, 5, 1}, sizes{59, 20, 5, 1},
         sizes{-60, 20, 5, 1}, sizes{120, 40, 10, 2}, sizes{20, 40, 5, 1},
         sizes{60, 1, 3, 12}, sizes{0, 20, 5, 1}})
-    CHECK(code_of({{2, 3, 4, 5}, strides}, "strides") == errc::shape_mismatch);
+    CHECK(code_of({{2, 3, 4, 5}, strides},
+                  "samples 60 or more elements apart, for [2, 3, 4, 5]")
+          == errc::shape_mismatch);
+}
+
+TEST_CASE("a tensor without elements keeps its format") {
+  for (const tensor_shape& shape :
+       {tensor_shape{0, 3, 5}, tensor_shape{2, 3, 0}})
+    for (auto format :
+         {memory_format::channels_first, memory_format::channels_last}) {
+      tensor_layout layout{
+          dtype::float32, shape, format, 3 * shape.spatial, {}};
+      dlpack_tensor tensor{to_dlpack({nullptr, layout}, nullptr)};
+      CHECK(tensor.view().layout() == layout);
+    }
 }
 
 TEST_CASE("types are taken over where there is one of ours") {
@@ -155,7 +173,8 @@ TEST_CASE("memory and sizes are checked") {
   CHECK(code_of(null, "data") == errc::invalid_argument);
   foreign shapeless{{2, 3}, {}};
   shapeless.tensor.dl_tensor.shape = nullptr;
-  CHECK(code_of(shapeless, "dimensions") == errc::shape_mismatch);
+  CHECK(code_of(shapeless, "tensor.shape: expected a pointer, got null")
+        == errc::invalid_argument);
   CHECK(code_of({{2, 3, 4}, {std::int64_t{1} << 62, 4, 1}}, "strides")
         == errc::invalid_argument);
   foreign odd{{2, 3}, {}};
@@ -250,7 +269,7 @@ TEST_CASE("a view that is handed out has the sizes that were asked for") {
   view = {memory, {dtype::float32, {2, 3, 1}, {}, 3, {}}};
   check({}, {2, 3}, {3, 1});
   view = {memory, {dtype::float32, {2, 3, 0}, {}, 0, {}}};
-  check({}, {2, 3, 0}, {0, 0, 0});
+  check({}, {2, 3, 0}, {0, 1, 1});
 }
 
 TEST_CASE("a view of any CPU device is handed out as one of CPU 0") {
@@ -279,12 +298,15 @@ TEST_CASE("sizes that are not those of the view are refused by one error") {
       CHECK(std::string{e.what()}.rfind("to_dlpack: sizes: ", 0) == 0);
     }
   tensor_view empty{memory, {dtype::float32, {2, 3, 0}, {}, 0, {}}};
-  for (const auto& good : {sizes{2, 3, 7, 0}, sizes{2, 3, 0, huge, huge}}) {
-    auto* tensor = to_dlpack(empty, nullptr, good);
-    CHECK(tensor->dl_tensor.ndim == std::ssize(good));
-    CHECK(std::ranges::all_of(std::span{tensor->dl_tensor.strides, good.size()},
-                              [](auto stride) { return stride == 0; }));
-    tensor->deleter(tensor);
+  for (const auto& [good, strides] :
+       {std::pair{sizes{2, 3, 7, 0}, sizes{0, 7, 1, 1}},
+        std::pair{sizes{2, 3, 0, huge, huge}, sizes{0, 0, 0, 0, 0}}}) {
+    auto* handed_out = to_dlpack(empty, nullptr, good);
+    CHECK(handed_out->dl_tensor.ndim == std::ssize(good));
+    CHECK(std::ranges::equal(
+        std::span{handed_out->dl_tensor.strides, good.size()}, strides));
+    CHECK(view_of(*handed_out).layout() == empty.layout());
+    handed_out->deleter(handed_out);
   }
   CHECK_THROWS_AS((void) to_dlpack(empty, nullptr, sizes{2, 3, 7}), error);
 }
