@@ -92,7 +92,10 @@ std::string group_problem(const caf::config_option_set& known,
     auto name = outside ? key : fmt::format("{}.{}", group, key);
     const auto* inner = caf::get_if<caf::settings>(&value);
     std::string problem;
-    if (const auto* option = known.qualified_name_lookup(group, key))
+    // CAF would look for none of them.
+    if (outside && key == "config-file")
+      problem = "config-file: expected on the command line, not in a file";
+    else if (const auto* option = known.qualified_name_lookup(group, key))
       problem = type_problem(*option, name, value);
     else if (inner != nullptr)
       problem = group_problem(known, name, *inner);

@@ -384,11 +384,14 @@ TEST_CASE("a state of other data is refused, and one of an older version by "
   };
   CHECK(refusal()
         == "file: of an older version, which did not record the held-out "
-           "images: expected data=21474836557, found data=77");
+           "images: expected data=000000050000004d, found "
+           "data=000000000000004d");
   found.fingerprint = std::uint64_t{6} << 32 | 77;
   CHECK(refusal()
-        == "file: of another run: expected data=21474836557, found "
-           "data=25769803853");
+        == "file: of another run: expected data=000000050000004d, found "
+           "data=000000060000004d");
+  found.width += 1;
+  CHECK(contains(refusal(), "of another run: expected width="));
 }
 
 TEST_CASE("replicas with different weights are an error that names one") {

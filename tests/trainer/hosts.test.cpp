@@ -125,6 +125,33 @@ TEST_CASE(
   CHECK(std::filesystem::exists(folder / "checkpoint.pt"));
 }
 
+TEST_CASE("a process that never reaches the one above it in the tree ends the "
+          "run by an error that says why once") {
+  virtual_hosts hosts{{}, 3};
+  const arguments options{"--model=mlp",   "--deadline=2", "--patience=20",
+                          "--epochs=9999", "--insecure",   "--devices=cpu",
+                          "--fan-in=2"};
+  child first;
+  hosts.on(0, [&] {
+    first =
+        start(options, {"--serve=" + hosts.address(0) + ":0", "--workers=3"});
+  });
+  auto line = first->line_that_begins("serving at ");
+  auto where = line.substr(11, line.find(": waiting") - 11);
+  hosts.cut(1, 2);
+  std::vector<child> others;
+  for (int host : {0, 1, 2}) {
+    hosts.on(host,
+             [&] { others.push_back(start(options, {"--join=" + where})); });
+    REQUIRE(others.back()->wait_for("joined"));
+  }
+  auto why = fmt::format("does not reach {}:", hosts.address(1));
+  require_failure(*first,
+                  fmt::format(":{}, 1 replica) {}", others[2]->id(), why));
+  auto told = first->output();
+  CHECK(told.find(why) == told.rfind(why));
+}
+
 int main(int argc, char** argv) {
   try {
     virtual_hosts{{}};

@@ -33,11 +33,30 @@ TEST_CASE("a worker that has joined learns why the run ends before the others "
   auto other = join(first.where, options);
   REQUIRE(other->wait_for("joined"));
   first.process->signal(SIGINT);
-  const std::string why = "1 of 2 processes have joined; stopped";
+  const std::string why = "1 of 2 processes are there; stopped";
   require_failure(*first.process, "--serve: " + why);
   require_failure(*other, why);
   // Not its own option.
   CHECK_FALSE(contains(other->output(), "--serve"));
+}
+
+TEST_CASE("a worker that is gone before the others have come is named, at once "
+          "by the process that serves and in the end to all") {
+  const arguments options{"--model=mlp", "--devices=cpu"};
+  auto first = serve(options, 3);
+  auto other = join(first.where, options);
+  REQUIRE(other->wait_for("joined"));
+  auto dies = join(first.where, options);
+  REQUIRE(dies->wait_for("joined"));
+  auto gone = fmt::format(":{}, 1 replica) is gone", dies->id());
+  dies->kill(SIGKILL);
+  REQUIRE(contains(first.process->line_that_begins("process 2 ("), gone));
+  first.process->signal(SIGINT);
+  const std::string why = "1 of 3 processes are there; stopped; process 2 (";
+  require_failure(*first.process, "--serve: " + why);
+  require_failure(*other, why);
+  for (auto* process : {&first.process, &other})
+    CHECK(contains((*process)->output(), gone));
 }
 
 TEST_CASE("Ctrl-C ends a worker that waits for an answer") {

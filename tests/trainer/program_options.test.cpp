@@ -85,6 +85,10 @@ TEST_CASE("what a configuration file has wrong is named with the file") {
     refuses({"--config-file=" + file}, problem);
   };
   refuses_file("epoch = 2\n", file + ": epoch: not an option");
+  refuses_file("config-file = \"other\"\n",
+               file
+                   + ": config-file: expected on the command line, not in a "
+                     "file");
   // CAF 1.x takes such a number.
   if (syncnorm::detail::caf_line == 0)
     refuses_file("lr = 1\n", file

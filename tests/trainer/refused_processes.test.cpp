@@ -108,7 +108,7 @@ TEST_CASE("addresses that are none, are taken or do not answer are one line") {
   refused({"--join=127.0.0.1:1", "--patience=0.2"},
           "--join: 127.0.0.1:1 did not answer for 0.2 s");
   refused({"--serve=127.0.0.1:0", "--workers=1", "--patience=0.2"},
-          "--serve: 0 of 1 processes have joined within 0.2 s");
+          "--serve: 0 of 1 processes are there after 0.2 s");
   refused({"--serve=127.0.0.1:0"}, "--serve: expected --workers=N");
   refused({"--serve=127.0.0.1:0", "--workers=3", "--fan-in=1"},
           "--fan-in: expected 2 or more, found 1");
@@ -118,7 +118,7 @@ TEST_CASE("addresses that are none, are taken or do not answer are one line") {
   auto first = serve(small + arguments{"--devices=cpu"}, 1);
   refused({"--serve=" + first.where, "--workers=1"}, " cannot be had: ");
   CHECK(first.process->kill(SIGINT) == 1);
-  CHECK(contains(first.process->output(), "0 of 1 processes have joined; "
+  CHECK(contains(first.process->output(), "0 of 1 processes are there; "
                                           "stopped"));
 }
 

@@ -120,6 +120,7 @@ fleet::await_others(const std::function<bool()>& stop) {
   auto until = clock::now()
                + std::chrono::duration_cast<clock::duration>(
                    std::chrono::duration<double>{options_.patience});
+  gone_processes gone;
   // In short waits, to look for Ctrl-C between them.
   for (;;) {
     // Who leaves after the roll has changed it.
@@ -128,14 +129,26 @@ fleet::await_others(const std::function<bool()>& stop) {
     dismiss_gone(roll);
     auto count = static_cast<std::size_t>(std::ranges::count_if(roll, is_here));
     print_refusals();
+    note_gone(roll, gone);
     if (count >= options_.workers)
       return roll;
     if (stop() || clock::now() >= until)
       throw failure{fmt::format(
-          "{} of {} processes have joined{}", count, options_.workers,
+          "{} of {} processes are there{}{}", count, options_.workers,
           stop() ? std::string{"; stopped"}
-                 : fmt::format(" within {:g} s", options_.patience))};
+                 : fmt::format(" after {:g} s", options_.patience),
+          gone.empty() ? "" : "; " + gone.rbegin()->second)};
   }
+}
+
+void fleet::note_gone(const std::vector<process_entry>& roll,
+                      gone_processes& told) {
+  for (const auto& x : roll)
+    if (!is_here(x) && !told.contains(x.number)) {
+      auto line = fmt::format("{} {}", name_of(x), x.gone);
+      note_(line);
+      told.emplace(x.number, std::move(line));
+    }
 }
 
 std::vector<process_entry> fleet::call_roll(std::uint64_t count,

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -27,8 +28,8 @@ public:
   /// Serves a run at `options.serve`, and waits until `options.workers`
   /// processes have joined it.
   /// @param identity see `run_identity`.
-  /// @param note     is told where this process can be joined, and whom it
-  ///                 refused.
+  /// @param note     is told where this process can be joined, whom it refused,
+  ///                 and who is gone before all have come.
   /// @param stop     is asked while waiting whether to give up.
   /// @throws failure if the address cannot be had, or the processes did not
   ///         come within `options.patience`.
@@ -71,6 +72,9 @@ public:
   void end(bool good, const std::string& text);
 
 private:
+  /// By number: "process 2 (host:4711, 2 replicas) is gone".
+  using gone_processes = std::map<std::uint64_t, std::string>;
+
   std::vector<process_entry> call_roll(std::uint64_t count,
                                        caf::timespan patience);
   void publish();
@@ -79,6 +83,8 @@ private:
   /// Answers who has left; most of them wait for that.
   void dismiss_gone(const std::vector<process_entry>& roll);
   std::vector<process_entry> await_others(const std::function<bool()>& stop);
+  /// Tells of each process once that it is gone.
+  void note_gone(const std::vector<process_entry>& roll, gone_processes& told);
   void regroup();
 
   caf::actor_system& system_;

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <exception>
@@ -31,6 +32,16 @@ double mean_waiting(const std::vector<step_report>& reports) {
   for (const auto& report : reports)
     sum += report.seconds > 0 ? report.waiting / report.seconds : 0;
   return sum / static_cast<double>(reports.size());
+}
+
+/// Whether what a replica says, behind the name of its process, is why one of
+/// them is out.
+bool tells(const std::vector<std::string>& news, const std::string& why) {
+  auto name = why.find(": ");
+  return name != std::string::npos
+         && std::ranges::any_of(news, [&](const auto& line) {
+              return line.ends_with(why.substr(name + 2));
+            });
 }
 
 } // namespace
@@ -157,7 +168,7 @@ void trainer::recover(const replica_failure& problem) {
   processes_.drop_silent();
   auto news = processes_.update();
   if (!news.empty())
-    return lose(news, problem.what());
+    return lose(news, tells(news, problem.what()) ? "" : problem.what());
   // All are there: it was not a process that failed, but a replica.
   processes_.drop(problem.culprits());
   news = processes_.update();
