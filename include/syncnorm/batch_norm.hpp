@@ -23,40 +23,41 @@ struct channel_parameters {
   const void* bias = nullptr;
 };
 
-/// What is fused behind the normalization: y = relu(normalized + residual).
+/// What is fused after the normalization: y = relu(normalized + residual).
 struct fused_tail {
-  /// Added before ReLU; null: nothing. Laid out as the output, with its sample
-  /// stride; may be the memory of the output, or of the input if that has the
-  /// same sample stride.
+  /// Added before ReLU; null: nothing. Laid out like the output, with its
+  /// sample stride; may be the memory of the output, or of the input if that
+  /// has the same sample stride.
   const void* residual = nullptr;
   /// Whether y is clipped below at 0.
   bool relu = false;
-  /// Where bit i, `mask[i / 8] >> (i % 8)`, keeps whether element i (counted
+  /// Where bit i, `mask[i / 8] >> (i % 8)`, records whether element i (counted
   /// without gaps between samples, in memory order) was positive before ReLU;
   /// `relu_mask_bytes` bytes on the tensor's device, aligned to 8; null: not
-  /// kept. Bits behind the last element have no meaning. ReLU of NaN is NaN,
+  /// kept. Bits after the last element have no meaning. ReLU of NaN is NaN,
   /// which is not positive. Without `relu` it must be null, or the call throws
   /// `invalid_argument`.
   std::uint8_t* mask = nullptr;
 };
 
-/// Bytes of a ReLU mask for a tensor of this layout: one bit an element,
+/// Bytes of a ReLU mask for a tensor of this layout: one bit per element,
 /// rounded up to a multiple of 8 bytes.
 /// @throws error `invalid_argument` or `dtype_mismatch` for a layout that no
-///         tensor has.
+///         tensor can have.
 [[nodiscard]] std::size_t relu_mask_bytes(const tensor_layout& layout);
 
 /// Sets y = (x - mean) * inv_std * weight + bias, then the tail.
 ///
-/// @param x, y  the same shape, dtype, format and device; y may be x, if the
-///              sample strides are equal, and overlaps it in no other way.
+/// @param x, y  the same shape, dtype, format and device; y may be x if the
+///              sample strides are equal, but must not overlap it in any other
+///              way.
 /// @throws error as `batch_moments`.
 void normalize(const execution& run, const const_tensor_view& x,
                const channel_parameters& parameters, const tensor_view& y,
                const fused_tail& tail = {});
 
-/// Per channel sums of a backward pass: C elements each of `statistics_type` of
-/// the tensor, on its device.
+/// The sums of a backward pass per channel: C elements each of
+/// `statistics_type` of the tensor, on its device.
 struct backward_sums {
   /// sum(dy)
   void* sum_dy = nullptr;
@@ -78,8 +79,8 @@ struct backward_sums {
 ///
 /// @param dy, x the same shape, dtype and format.
 /// @param parameters `mean` and, if a weight gradient is wanted, `inv_std`.
-/// @param out  arrays that overlap neither each other, except that `bias_grad`
-///             may be `sum_dy`, nor anything that is read.
+/// @param out  arrays that must not overlap each other, except that `bias_grad`
+///             may be `sum_dy`, or anything that is read.
 /// @throws error as `batch_moments`.
 void backward_reduce(const execution& run, const const_tensor_view& dy,
                      const const_tensor_view& x,
@@ -88,10 +89,10 @@ void backward_reduce(const execution& run, const const_tensor_view& dy,
                      const workspace& scratch);
 
 /// Sets `out` to the sums of `parts`, element by element, along the tree of
-/// `merge_moments`: the sums of all replicas, made of theirs.
+/// `merge_moments`: the sums over all replicas, from the sums of each.
 ///
 /// @param parts R >= 1 arrays of `elements` elements of `type`, float32 or
-///              float64, on the device of the execution; a null one adds
+///              float64, on the device of the execution; a null array adds
 ///              nothing. None may overlap `out`, except that `out` may be the
 ///              first. On a CUDA device at most 2048.
 /// @throws error as `merge_moments`; `invalid_argument` for less than 1
@@ -100,7 +101,7 @@ void add_arrays(const execution& run, std::span<const void* const> parts,
                 std::int64_t elements, dtype type, void* out);
 
 /// Sets `sum_dy_xmu` to 0 for each channel whose variance `eps_mode::clamp` has
-/// clamped, told by an `inv_std` of 1 / sqrt(eps).
+/// clamped, recognized by an `inv_std` of 1 / sqrt(eps).
 ///
 /// @param inv_std, sum_dy_xmu  C elements each of `type`, float32 or float64,
 ///                             on the device of the execution; they do not
@@ -119,8 +120,8 @@ void clear_clamped(const execution& run, const void* inv_std, double eps,
 void round_array(const execution& run, const double* from,
                  std::int64_t elements, float* out);
 
-/// The sums over all replicas, as `backward_reduce` sets them and a collective
-/// adds them.
+/// The sums that `backward_reduce` sets, added over all replicas by a
+/// collective.
 struct total_sums {
   /// Σ dy over all replicas, `[C]` of the statistics' type.
   const void* sum_dy = nullptr;
@@ -164,7 +165,7 @@ struct running_statistics {
 /// inv_std = 1 / sqrt(var + eps), or 1 / sqrt(max(var, eps)).
 /// `parameters.mean` and `.inv_std` are ignored.
 /// @throws error as `normalize`; `invalid_argument` for eps < 0 or not finite,
-///         or a mode that is none.
+///         or an unknown mode.
 void normalize_eval(const execution& run, const const_tensor_view& x,
                     const running_statistics& statistics, double eps,
                     eps_mode mode, const channel_parameters& parameters,
@@ -181,14 +182,14 @@ void backward_input_eval(const execution& run, const const_tensor_view& dy,
                          const std::uint8_t* mask, const tensor_view& dx,
                          void* residual_grad = nullptr);
 
-/// What the forward pass of a replica that is the only one sets and updates: C
-/// elements each of `statistics_type` of the tensor, on its device.
+/// What the forward pass of the only replica sets and updates: C elements each
+/// of `statistics_type` of the tensor, on its device.
 struct batch_statistics {
   /// Set to E[x], `[C]` of the statistics' type.
   void* mean = nullptr;
   /// Where 1/σ goes, `[C]` of the statistics' type.
   void* inv_std = nullptr;
-  /// Updated, unless null; apart from the two above.
+  /// Updated, unless null; must not overlap the two above.
   running_view running;
 };
 
@@ -196,11 +197,11 @@ struct batch_statistics {
 /// @throws error as `batch_moments_workspace`.
 [[nodiscard]] std::size_t batch_norm_forward_workspace(const tensor_layout& x);
 
-/// `batch_moments`, `finalize_moments` and `normalize` in one call, for a
-/// replica that is the only one. Within rounding the results are theirs. On the
-/// CPU a tensor whose channels come first is taken some channels at a time,
-/// which are still in a cache when they are normalized, unless a mask is kept
-/// or this kind of CPU reads all of it again in less time.
+/// `batch_moments`, `finalize_moments` and `normalize` in one call, for the
+/// only replica. The results are the same within rounding. On the CPU, a
+/// channels-first tensor is processed some channels at a time, which are still
+/// in a cache when they are normalized, unless a mask is kept or this kind of
+/// CPU reads the whole tensor again in less time.
 ///
 /// @param x    an empty tensor sets the statistics as `finalize_moments` does
 ///             for count 0.
@@ -217,11 +218,11 @@ void batch_norm_forward(const execution& run, const const_tensor_view& x,
 /// @throws error as `batch_moments_workspace`.
 [[nodiscard]] std::size_t batch_norm_backward_workspace(const tensor_layout& x);
 
-/// `backward_reduce` and `backward_input` in one call, for a replica that is
-/// the only one, with the same shortcut as `batch_norm_forward`. It knows no
-/// epsilon: after a forward pass with `eps_mode::clamp` call `backward_reduce`,
-/// `clear_clamped` and `backward_input` yourself, or the dx of channels that
-/// were clamped is wrong.
+/// `backward_reduce` and `backward_input` in one call, for the only replica,
+/// with the same shortcut as `batch_norm_forward`. It does not know epsilon:
+/// after a forward pass with `eps_mode::clamp` call `backward_reduce`,
+/// `clear_clamped` and `backward_input` yourself, or the dx of clamped channels
+/// is wrong.
 ///
 /// @param dx, residual_grad  as in `backward_input`.
 /// @throws error as the two operations.

@@ -13,26 +13,26 @@
 namespace syncnorm {
 
 /// Synchronized batch normalization for threads: plain calls that wait for the
-/// other copies where they must. Tensors of any rank from 2 on are `[N, C, S]`
-/// of a `tensor_layout`; see `make_layout`.
+/// other copies where they must. Tensors of any rank from 2 on are seen as
+/// `[N, C, S]` of a `tensor_layout`; see `make_layout`.
 ///
-/// A new layer stands alone and is plain batch normalization. A copy of it,
-/// made by `clone`, must be told by `execute_replication_callbacks` whose copy
-/// it is before it can train; so must a layer that was released. All copies
+/// A new layer stands alone and is plain batch normalization. Before a copy
+/// made by `clone` can train, `execute_replication_callbacks` must tell it
+/// whose copy it is; the same holds for a layer that was released. All copies
 /// then make the same calls in the same order, each from a thread of its own.
 /// Evaluation, and training as the only copy, send no message.
 ///
-/// On a CUDA device the passes are enqueued on the options' stream, and nobody
-/// waits for the device as long as all copies are on such devices of one
-/// process. Copies on CPUs, CUDA devices and other nodes may mix: then a CUDA
-/// copy's statistics are copied to the host and back.
+/// On a CUDA device, the passes are enqueued on the options' stream, and nobody
+/// waits for the device as long as all copies are on CUDA devices of one
+/// process. Copies on CPUs, CUDA devices and other nodes may be mixed; then a
+/// CUDA copy's statistics are copied to the host and back.
 ///
-/// One thread uses a layer at a time; a pass in another one's pass is refused.
-/// After an error in a round, release all copies and run the callbacks again. A
-/// pass that failed has changed nothing.
+/// Only one thread may use a layer at a time; a pass that begins during another
+/// thread's pass is refused. After an error in a round, release all copies and
+/// run the callbacks again. A failed pass has changed nothing.
 ///
-/// Threads: waits for actors; not to be called from one of CAF's workers (it
-/// may wait for ever), but from a detached actor or a thread of your own.
+/// Threads: waits for actors; use it from a detached actor or a thread of your
+/// own, not from one of CAF's workers (it may wait forever).
 class batch_norm_layer final : public replicable {
 public:
   /// @param system runs the layer's actors; must outlive the layer.
@@ -40,23 +40,24 @@ public:
   batch_norm_layer(caf::actor_system& system, batch_norm_options options);
 
   /// A copy of state, options and training flag, to be replicated. On a CUDA
-  /// device the calling thread waits for it, without a deadline.
+  /// device, the calling thread waits for the device, without a deadline.
   /// @throws error `device_failure`.
   [[nodiscard]] batch_norm_layer clone() const;
 
-  /// The same on another device: its tensors must lie there.
-  /// @param stream of that device, or none: its default stream.
+  /// The same on another device, where its tensors must then lie.
+  /// @param stream a stream of that device; none: its default stream.
   /// @throws error `device_unavailable`, `device_mismatch` or `device_failure`.
   [[nodiscard]] batch_norm_layer clone_to(const device& where,
                                           device_stream stream = {}) const;
 
-  /// Takes over state and seat; the other is only good to be destroyed.
+  /// Takes over the state and the place in the rounds; after that, the other
+  /// layer may only be destroyed.
   batch_norm_layer(batch_norm_layer&&) = default;
-  /// As the constructor; assigned to itself a layer stays as it is.
+  /// As the constructor; self-assignment changes nothing.
   batch_norm_layer& operator=(batch_norm_layer&& other) noexcept;
 
-  /// For `execute_replication_callbacks`, the options that all copies must
-  /// agree in: `"BatchNorm(64, float32)"`, or, as far as they are not the
+  /// For `execute_replication_callbacks`: the options in which all copies must
+  /// agree, such as `"BatchNorm(64, float32)"`, or, if some are not the
   /// default, `"BatchNorm(64, float32, eps=0.001, momentum=none)"`.
   [[nodiscard]] std::string kind() const;
 
@@ -71,10 +72,11 @@ public:
 
   // -- replication ------------------------------------------------------------
 
-  /// Copy 0 spawns the layer's master and publishes it, the others spawn their
-  /// slave and register it.
+  /// Copy 0 spawns the layer's master and publishes it; the other copies spawn
+  /// their slave and register it.
   /// @throws error `duplicate_identifier` if this copy's callback has run
-  ///         before and it was not released, and as `batch_norm_participant`.
+  ///         before and the copy was not released; also as
+  ///         `batch_norm_participant`.
   void on_data_parallel_replicate(callback_context& context,
                                   std::int64_t copy_id) override;
 
@@ -90,16 +92,16 @@ public:
   // -- passes -----------------------------------------------------------------
 
   /// Sets y.
-  /// @param x, y  `[N, C, S]` of the options' channels and dtype, of one
+  /// @param x, y  `[N, C, S]` with the options' channels and dtype, in one
   ///              layout; y may be x, as `normalize` says, but backward needs
-  ///              x. N or S may be 0. On a CUDA device they must stay valid
-  ///              until the stream has come past the pass.
+  ///              x. N or S may be 0. On a CUDA device, both must stay valid
+  ///              until the stream has completed the pass.
   /// @returns what `backward` needs to know.
   /// @throws error `shape_mismatch`, `dtype_mismatch`, `device_mismatch`,
-  ///         `invalid_argument` for the arguments, with nothing written; the
+  ///         `invalid_argument` for the arguments; nothing is written, and the
   ///         other copies get `participant_failed`.
   /// @throws error `invalid_argument` if another thread is in a pass of this
-  ///         copy, which goes on.
+  ///         copy; that pass goes on.
   /// @throws error `device_failure`, and `deadline_exceeded` if a device does
   ///         not finish in time; the other copies get `participant_failed`.
   /// @throws error `malformed_message` in training, if a counter of copy 0's
@@ -110,11 +112,11 @@ public:
   ///         fault.
   batch_norm_tape forward(const const_tensor_view& x, const tensor_view& y);
 
-  /// Sets dx, adds to the gradients of weight and bias.
+  /// Sets dx and adds to the gradients of weight and bias.
   /// @param dy, x, dx  as in forward, of one shape and format; dx may be dy
   ///                   or x, as `backward_input` says.
-  /// @param tape  of this layer's forward pass of x; one with statistics of
-  ///              another dtype, size or device is `invalid_argument`.
+  /// @param tape  from this layer's forward pass of x; a tape with statistics
+  ///              of another dtype, size or device is `invalid_argument`.
   /// @throws error as `forward`.
   void backward(const const_tensor_view& dy, const const_tensor_view& x,
                 const batch_norm_tape& tape, const tensor_view& dx);
@@ -129,7 +131,8 @@ public:
   [[nodiscard]] std::chrono::nanoseconds waited() const noexcept;
 
 private:
-  /// Returns the participant of a pass that exchanges; null if it stands alone.
+  /// Returns the participant for a pass that exchanges; null if the layer
+  /// stands alone.
   batch_norm_participant* require_participant(const char* call);
 
   /// Whether the other copies wait for this one in a backward pass.
@@ -139,15 +142,15 @@ private:
   void run_backward(const const_tensor_view& dy, const const_tensor_view& x,
                     const batch_norm_tape& tape, const tensor_view& dx);
 
-  /// Runs `pass`, unless another thread is in one.
+  /// Runs `pass`, unless another thread is in a pass.
   template <class F>
   auto alone(const char* call, F pass);
 
-  /// Runs `prepare`; if it throws, the others are told before the caller is.
+  /// Runs `prepare`; if it throws, the other copies are told before the caller.
   template <class F>
   auto prepare_or_give_up(batch_norm_participant& with, F prepare);
 
-  /// Runs `pass`; if it throws, what it has learned is taken back.
+  /// Runs `pass`; if it throws, the layer forgets what the pass has learned.
   template <class F>
   auto learn(F pass);
 
@@ -157,7 +160,7 @@ private:
 
   caf::actor_system* system_;
   batch_norm_replica replica_;
-  /// False for a copy that was not told yet whose copy it is.
+  /// False for a copy that has not yet been told whose copy it is.
   bool may_stand_alone_ = true;
   detail::one_user users_;
   std::optional<batch_norm_participant> participant_;

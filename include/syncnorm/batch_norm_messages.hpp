@@ -13,13 +13,14 @@
 // What a batch-norm master and its participants say to each other. Statistics
 // travel as float64 whatever the tensors' type: a merge then loses nothing that
 // the replicas had, one kind of array serves all types, and a float32 value is
-// the same value as a float64. Tensors of other types than float64 round once,
-// when a replica turns the reply into parameters of its kernels.
+// the same value as a float64. For tensors of other types than float64, values
+// are rounded once, when a replica turns the reply into parameters of its
+// kernels.
 //
-// Replicas of one process that are all on CUDA devices send arrays on their
-// device instead, of the statistics' own type, online of float64; the master
-// merges them on the owner's device, and the reply lies there. Nobody waits for
-// a device.
+// If all replicas are in one process and on CUDA devices, they send arrays on
+// their devices instead, of the statistics' own type or, online, of float64;
+// the master merges them on the owner's device, and the reply lies there.
+// Nobody waits for a device.
 
 namespace syncnorm {
 
@@ -29,9 +30,9 @@ enum class round_mode : std::uint8_t { forward = 0, backward = 1 };
 /// Returns `"forward"` or `"backward"`.
 [[nodiscard]] std::string to_string(round_mode mode);
 
-/// What the master does in a forward round beside merging. Epsilon, mode,
-/// momentum, `cumulative` and `online` must be the same for all; of the rest
-/// only the owner's, copy 0's, counts.
+/// What the master does in a forward round besides merging. Epsilon, mode,
+/// momentum, `cumulative` and `online` must be the same for all; of the rest,
+/// only the owner's (copy 0's) values count.
 struct statistics_update {
   /// As `batch_norm_options::eps`.
   detail::exact<double> eps = 1e-5;
@@ -71,27 +72,27 @@ auto inspect(Inspector& f, statistics_update& x) {
 struct batch_norm_message {
   /// Which pass this is.
   detail::enum_code<round_mode> mode = round_mode::forward;
-  /// Of the tensors.
+  /// The type of the tensors.
   detail::enum_code<dtype> type = dtype::float32;
   /// C.
   std::int64_t channels = 0;
-  /// Elements of each channel on this replica, N * S; 0 is welcome.
+  /// Elements of each channel on this replica, N * S; may be 0.
   std::int64_t count = 0;
   /// Backward: which forward pass this belongs to, by `batch_norm_reply::pass`
   /// or a number that the replicas count themselves; 0: unknown.
   std::uint64_t pass = 0;
   /// 2 * C elements. Forward: means, then M2. Backward: sum(dy), then
   /// sum(dy * (x - mean)), which is 0 for a channel whose variance
-  /// `eps_mode::clamp` has clamped. May be empty where `count` is 0. Of batches
-  /// that share the message, those of all, one behind the other.
+  /// `eps_mode::clamp` has clamped. May be empty if `count` is 0. If batches
+  /// share the message: the values of all, one after the other.
   channel_payload values;
   /// Forward: the options of the layer, and copy 0's statistics.
   statistics_update update;
-  /// This stands for messages of which some are on devices and others in host
-  /// memory, or on devices of another node: nothing was merged.
+  /// True if this message stands for several, some with values on devices and
+  /// others in host memory, or on devices of another node: nothing was merged.
   bool resend = false;
-  /// Forward: `count` of the batches behind the first, each of which gets
-  /// statistics of its own; as many for all replicas.
+  /// Forward: `count` of each batch after the first; each batch gets statistics
+  /// of its own. All replicas have equally many.
   std::vector<std::int64_t> later_counts;
 };
 
@@ -112,9 +113,9 @@ auto inspect(Inspector& f, batch_norm_message& x) {
 struct batch_norm_reply {
   /// Elements of each channel over all replicas; online, of all batches so far.
   std::int64_t count = 0;
-  /// 2 * C elements. Forward: mean, then inv_std, of the whole batch, or of
-  /// all elements so far. Backward: sum(dy), then sum(dy * (x - mean)), over
-  /// the whole batch. Of batches that share the reply, those of all.
+  /// 2 * C elements. Forward: mean, then inv_std, of the whole batch, or of all
+  /// elements so far. Backward: sum(dy), then sum(dy * (x - mean)), over the
+  /// whole batch. If batches share the reply: the values of all.
   channel_payload values;
   /// Forward: the running statistics with this batch, as in
   /// `statistics_update`. A replica that keeps its own takes them over.
@@ -122,15 +123,15 @@ struct batch_norm_reply {
   /// Forward: batches tracked, with this one.
   std::int64_t num_batches_tracked = 0;
   /// Some of the messages were on devices and others in host memory: nothing
-  /// was merged, and every replica shall send its message again, and all later
+  /// was merged, and every replica must send its message again, and all later
   /// ones, in host memory.
   bool resend = false;
-  /// `count` of the batches behind the first. The running statistics are those
-  /// after the last.
+  /// `count` of each batch after the first. The running statistics are those
+  /// after the last batch.
   std::vector<std::int64_t> later_counts;
-  /// Forward: which of the master's passes this is, by a number that counts up
-  /// from 1, for `batch_norm_message::pass` of the backward pass; the batches
-  /// behind the first have the numbers that follow. 0: the master does not say.
+  /// Forward: the master's number of this pass, counted from 1, for
+  /// `batch_norm_message::pass` of the backward pass; batches after the first
+  /// have the numbers that follow. 0: the master gives none.
   std::uint64_t pass = 0;
 };
 

@@ -20,22 +20,22 @@ class stream_watch;
 } // namespace detail
 
 /// One replica's part in the rounds of one batch-norm layer, for a thread: it
-/// sends what the kernels found and waits for what all of them found. The
-/// participant of copy 0 owns the master. A participant that is the only one
-/// sends no message and computes the reply itself.
+/// sends what this replica's kernels found and waits for what those of all
+/// replicas found. The participant of copy 0 owns the master. The only
+/// participant of a layer sends no message and computes the reply itself.
 ///
-/// One thread uses it at a time. Every participant must take part in the same
-/// rounds in the same order. After an error all of a layer's participants are
-/// of no more use: make new ones, copy 0's first.
+/// Only one thread may use it at a time. Every participant must take part in
+/// the same rounds in the same order. After an error, none of a layer's
+/// participants can be used any more: make new ones, copy 0's first.
 ///
-/// Threads: waits for actors; not to be called from one of CAF's workers (it
-/// may wait for ever), but from a detached actor or a thread of your own.
+/// Threads: waits for actors; use it from a detached actor or a thread of your
+/// own, not from one of CAF's workers (it may wait forever).
 class batch_norm_participant {
 public:
-  /// Copy 0's: spawns the layer's master.
-  /// @param options a policy that is left open is to fail the round, whatever
-  ///                is configured: a copy must see the same participants
-  ///                forward and backward.
+  /// For copy 0: spawns the layer's master.
+  /// @param options if the policy is left open, it is `fail_round`, whatever is
+  ///                configured: a copy must see the same participants forward
+  ///                and backward.
   /// @param copies how many participants there will be, this one included.
   /// @throws error `invalid_argument` for options that `sync_options::validate`
   ///         refuses, a bad configuration (`read_defaults`), less than one
@@ -43,8 +43,8 @@ public:
   batch_norm_participant(caf::actor_system& system, sync_options options,
                          std::int64_t copies);
 
-  /// A slave's: registers with the master, here or on another node, and returns
-  /// when it has.
+  /// For a slave: registers with the master, here or on another node, and
+  /// returns once registered.
   /// @param copy_id 1 or more.
   /// @param deadline how long to wait for a device of this participant; left
   ///                 open: as configured, see `sync_defaults`.
@@ -57,62 +57,64 @@ public:
                          std::int64_t copy_id,
                          std::optional<caf::timespan> deadline = std::nullopt);
 
-  /// What a replication callback does: for copy 0 makes a master and, if the
-  /// copies are more than the fan-in of `options`, relays, which live as long;
-  /// publishes them in `context`, a `std::shared_ptr<batch_norm_relays>`. The
-  /// others register with the master or their relay.
+  /// What a replication callback does. For copy 0, it makes a master and, if
+  /// there are more copies than the fan-in of `options`, relays, which live as
+  /// long; it publishes them in `context` as a
+  /// `std::shared_ptr<batch_norm_relays>`. The other copies register with the
+  /// master or their relay.
   /// @throws error as the constructors and as `callback_context`.
   static batch_norm_participant replicate(caf::actor_system& system,
                                           const sync_options& options,
                                           callback_context& context,
                                           std::int64_t copy_id);
 
-  /// Takes over the part; the other has none any more. Unless it is the only
-  /// copy, its `run`, `begin` and `end` throw `invalid_argument`, and its
-  /// `give_up` does nothing.
+  /// Takes over the part in the rounds; the other participant no longer has
+  /// one. Unless it is the only copy, the other's `run`, `begin` and `end`
+  /// throw `invalid_argument`, and its `give_up` does nothing.
   batch_norm_participant(batch_norm_participant&&) noexcept;
-  /// As the constructor; the former part is left.
+  /// As the constructor; leaves its former part.
   batch_norm_participant& operator=(batch_norm_participant&&) noexcept;
   ~batch_norm_participant();
 
   /// Sends `message` into the next round and waits for the reply, until the
-  /// round's deadline. Values on a device stay there, and nobody waits for it,
-  /// as long as all participants' values are on devices of this process;
-  /// otherwise they are copied to the host from the first round on, which is
-  /// then run twice.
+  /// round's deadline. Values on a device stay there, and nobody waits for the
+  /// device, as long as all participants' values are on devices of this
+  /// process. Otherwise they are copied to the host from the first round on,
+  /// and that round runs twice.
   /// @throws error with the master's code and text, which names layer, round
   ///         and the replicas at fault; the round has failed for all.
   ///         `deadline_exceeded` or `device_failure` if values that must go
-  ///         through the host do not come from this one's device; the others
-  ///         get `participant_failed`.
+  ///         through the host do not arrive from this participant's device; the
+  ///         others get `participant_failed`.
   batch_norm_reply run(batch_norm_message message);
 
-  /// The first half of `run`: sends, and waits for nobody but a device whose
-  /// values must go through the host. The merge of all may run in this call.
+  /// The first half of `run`: sends the message, and waits only for a device
+  /// whose values must go through the host. The merge of all messages may run
+  /// in this call.
   /// @throws error `invalid_argument` if a reply is outstanding; as `run`.
   void begin(batch_norm_message message);
 
-  /// The second half, which may be another thread's: waits for the reply, or
+  /// The second half, which may run on another thread: waits for the reply, or
   /// for the error of sending the message.
   /// @throws error `invalid_argument` if no round was begun; as `run`.
   batch_norm_reply end();
 
   /// Tells the others that this replica cannot do its part of the next round,
-  /// for example because its forward threw: they get `participant_failed` with
-  /// this reason at once, and need not wait for the deadline.
+  /// for example because its forward pass threw: they get `participant_failed`
+  /// with this reason at once, and need not wait for the deadline.
   void give_up(std::string why);
 
   /// Which copy this is, from 0.
   [[nodiscard]] std::int64_t copy_id() const noexcept;
 
   /// How long this participant has spent in rounds, all together: sending,
-  /// which may run the merge of a round, and waiting for replies. Of the copies
-  /// of a layer the slowest one waits least.
+  /// which may run the merge of a round, and waiting for replies. The slowest
+  /// copy of a layer waits least.
   [[nodiscard]] std::chrono::nanoseconds waited() const noexcept;
 
   /// How many messages this participant has sent into rounds. Any thread may
-  /// ask, as long as nobody moves the participant: what is counted is in the
-  /// mailbox of whom it was sent to.
+  /// call this while nobody moves the participant. A message that is counted is
+  /// in its receiver's mailbox.
   [[nodiscard]] std::uint64_t messages_sent() const noexcept;
 
   /// The master, for participants that are actors or on other nodes; null if
@@ -143,8 +145,8 @@ private:
   mutable std::uint64_t messages_sent_ = 0;
   std::chrono::nanoseconds waited_{0};
   batch_norm_master_actor master_;
-  /// Copy 0's. They are destroyed after the master: whoever is behind one is
-  /// told that the master has ended, and nobody that a replica has.
+  /// Copy 0's relays. They are destroyed after the master, so that participants
+  /// behind a relay are told that the master has ended, not that a replica has.
   std::shared_ptr<batch_norm_relays> relays_;
   std::variant<alone, owner, pipe> role_;
   /// What was sent last, as long as there is no reply.

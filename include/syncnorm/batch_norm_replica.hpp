@@ -25,21 +25,22 @@ class pass_arguments;
 
 } // namespace detail
 
-/// One replica's share of a batch-norm layer: its state, and all of a pass but
-/// the exchange with the other replicas. A pass that needs the exchange has two
-/// halves: `begin_*` makes the message, `end_*` takes the reply. Between them
-/// no other pass may begin. `batch_norm_layer` and `batch_norm_stage` put the
-/// exchange between the halves.
+/// One replica's share of a batch-norm layer: its state, and everything in a
+/// pass except the exchange with the other replicas. A pass that needs the
+/// exchange has two halves: `begin_*` makes the message, `end_*` takes the
+/// reply. Between them, no other pass may begin. `batch_norm_layer` and
+/// `batch_norm_stage` put the exchange between the halves.
 ///
-/// On a CUDA device a pass enqueues its kernels on the options' stream and
-/// returns: tensors must stay valid until the stream has come past it, and what
-/// is in the message are arrays of the device.
+/// On a CUDA device, a pass enqueues its kernels on the options' stream and
+/// returns: tensors must stay valid until the stream has completed the pass,
+/// and the message contains arrays of the device.
 ///
-/// One thread at a time.
+/// Only one thread may use it at a time.
 class batch_norm_replica {
 public:
-  /// weight 1, bias 0, running mean 0, running variance 1, no batches. Online,
-  /// too, mean 0 and variance 1 are used until something was seen.
+  /// weight 1, bias 0, running mean 0, running variance 1, no batches. An
+  /// online replica, too, uses mean 0 and variance 1 until it has seen
+  /// something.
   /// @throws error as `batch_norm_options::validate`; `device_failure`.
   explicit batch_norm_replica(batch_norm_options options);
 
@@ -48,7 +49,7 @@ public:
     return options_;
   }
 
-  /// Sets training (as a new replica is) or evaluation.
+  /// Switches to training (a new replica is in training) or to evaluation.
   void train(bool on) noexcept {
     training_ = on;
   }
@@ -66,20 +67,21 @@ public:
   // -- state ------------------------------------------------------------------
 
   /// `weight`, `bias`, `running_mean`, `running_var`, `num_batches_tracked`, as
-  /// far as there are; to read and to write. Online `running_m2`, the sum of
-  /// squared deviations, stands for the variance, and `num_elements_tracked`
-  /// tells of how many elements a channel; mean and M2 are float64 then. They
-  /// are the replica's own arrays, until it is moved, assigned or destroyed.
+  /// far as the layer has them, for reading and writing. If online,
+  /// `running_m2`, the sum of squared deviations, replaces the variance, and
+  /// `num_elements_tracked` counts its elements per channel; mean and M2 are
+  /// then float64. These are the replica's own arrays, until it is moved,
+  /// assigned or destroyed.
   ///
-  /// On a CUDA device they are copied back now, for which the calling thread
-  /// waits; what is written to them before the next pass, or the next half of
-  /// one, counts in it, what is written later is lost.
+  /// On a CUDA device, they are copied to the host now, and the calling thread
+  /// waits for that. What is written to them before the next pass, or the next
+  /// half of a pass, takes effect in it; what is written later is lost.
   /// @throws error `device_failure`.
   [[nodiscard]] std::vector<named_array> state();
 
   /// The gradients of `weight` and `bias` under these names, summed up since
-  /// the last `zero_gradients`. They are this replica's: for the trainer's
-  /// reduction to add or average. On a CUDA device as `state`.
+  /// the last `zero_gradients`. They are of this replica only; the trainer's
+  /// reduction adds or averages them. On a CUDA device, as `state`.
   [[nodiscard]] std::vector<named_array> gradients();
 
   /// Sets the gradients of weight and bias to 0.
@@ -87,12 +89,13 @@ public:
 
   /// Takes over state, gradients and training flag of a replica with the same
   /// arrays, on any device, as by `state` of a copy of it.
-  /// @throws error `shape_mismatch` if an array of one is not in the other, or
-  ///         of another size there; nothing is written then; as `state`.
+  /// @throws error `shape_mismatch` if one replica has an array that the other
+  ///         lacks or has in another size (nothing is written then); as
+  ///         `state`.
   void assign_state(const batch_norm_replica& other);
 
-  /// Batches that the running statistics have seen; one without an element in
-  /// any copy does not count.
+  /// Batches that the running statistics have seen; a batch without an element
+  /// in any copy does not count.
   [[nodiscard]] std::int64_t num_batches_tracked() const noexcept {
     return num_batches_tracked_;
   }
@@ -104,15 +107,15 @@ public:
     return training_ && !options_.frozen;
   }
 
-  /// A pass without exchange: evaluation, frozen, or of a replica that is the
-  /// only one. Sets y.
+  /// A pass without exchange: in evaluation, if frozen, or of the only replica.
+  /// Sets y.
   /// @param x, y  `[N, C, S]` of the options' channels and dtype and of one
   ///              layout; y may be x, as `normalize` says.
-  /// @param reused  a tape that nobody needs any more, for its memory.
+  /// @param reused  a tape that nobody needs any more; its memory is reused.
   /// @throws error `shape_mismatch`, `dtype_mismatch`, `device_mismatch`,
   ///         `invalid_argument`; in training `malformed_message` if a counter
   ///         of the state is negative or cannot count x as well; nothing is
-  ///         written then. Of a device `device_failure`.
+  ///         written then. Also `device_failure`.
   batch_norm_tape forward_alone(const const_tensor_view& x,
                                 const tensor_view& y,
                                 batch_norm_tape reused = {});
@@ -123,14 +126,14 @@ public:
   [[nodiscard]] batch_norm_message begin_forward(const const_tensor_view& x,
                                                  const tensor_view& y);
 
-  /// The moments of x alone, which a replica on the CPU may take while another
-  /// pass is between its halves. `add_update` completes the message.
+  /// Only the moments of x, which a replica on the CPU may compute while
+  /// another pass is between its halves. `add_update` completes the message.
   /// @throws error as `begin_forward`.
   [[nodiscard]] batch_norm_message measure(const const_tensor_view& x);
 
-  /// The same for several batches that share a message, each of which gets
-  /// statistics of its own, as by passes one after the other.
-  /// @throws error as `begin_forward`; `invalid_argument` for none.
+  /// The same for several batches that share a message. Each batch gets
+  /// statistics of its own, as in passes one after the other.
+  /// @throws error as `begin_forward`; `invalid_argument` for no batch.
   [[nodiscard]] batch_norm_message
   measure(std::span<const const_tensor_view> xs);
 
@@ -140,44 +143,43 @@ public:
   void add_update(batch_norm_message& message);
 
   /// The second half: takes over the running statistics and the number of
-  /// batches, then sets y: `accept` and `apply`.
+  /// batches, then sets y, as `accept` and `apply` do.
   /// @param x, y  those of the first half.
   /// @throws error `malformed_message` for a reply with statistics of another
   ///         size; nothing is written then; as `apply`.
   batch_norm_tape end_forward(const batch_norm_reply& reply,
                               const const_tensor_view& x, const tensor_view& y);
 
-  /// The second half but for y: takes over the running statistics and the
-  /// number of batches, after which the next pass may begin. `apply` sets y.
+  /// The second half except y: takes over the running statistics and the number
+  /// of batches. After that, the next pass may begin. `apply` sets y.
   /// @throws error `malformed_message` for a reply with statistics of another
   ///         size; nothing is written then; `device_failure`.
   [[nodiscard]] batch_norm_tape accept(const batch_norm_reply& reply);
 
-  /// The same for several batches: sets a tape each.
-  /// @param tapes as many as have been measured; the memory of used ones is
-  ///              used again.
-  /// @throws error `malformed_message` for a reply to another number, or as
-  ///         `end_forward`.
+  /// The same for several batches: sets one tape per batch.
+  /// @param tapes as many as batches were measured; the memory of used tapes is
+  ///              reused.
+  /// @throws error `malformed_message` for a reply to another number of
+  ///         batches, or as `end_forward`.
   void accept(const batch_norm_reply& reply, std::span<batch_norm_tape> tapes);
 
-  /// Sets y from the x that was measured, by the tape of `accept`.
+  /// Sets y from the x that was measured, with the tape of `accept`.
   /// @throws error as `normalize`.
   void apply(const batch_norm_tape& tape, const const_tensor_view& x,
              const tensor_view& y);
 
   // -- backward ---------------------------------------------------------------
 
-  /// True if the backward pass of that forward pass needs the sums of all
-  /// replicas.
+  /// True if the backward pass with `tape` needs the sums of all replicas.
   [[nodiscard]] static bool exchanges(const batch_norm_tape& tape) noexcept {
     return tape.source_ == batch_norm_tape::source::all_replicas;
   }
 
-  /// A pass without exchange: sets dx, adds to the gradients.
+  /// A pass without exchange: sets dx and adds to the gradients.
   /// @param dy, x, dx  as in forward, of one shape and format; dx may be dy
   ///                   or x, as `backward_input` says.
-  /// @param tape  of this layer's forward pass of x; one with statistics of
-  ///              another dtype, size or device is `invalid_argument`.
+  /// @param tape  from this layer's forward pass of x; a tape with statistics
+  ///              of another dtype, size or device is `invalid_argument`.
   /// @throws error as `begin_forward`.
   void backward_alone(const const_tensor_view& dy, const const_tensor_view& x,
                       const batch_norm_tape& tape, const tensor_view& dx);
@@ -190,7 +192,7 @@ public:
                                                   const batch_norm_tape& tape,
                                                   const tensor_view& dx);
 
-  /// The second half: sets dx, adds to the gradients.
+  /// The second half: sets dx and adds to the gradients.
   /// @param dy, x, tape, dx  those of the first half.
   /// @throws error `malformed_message` for a reply with sums of another size;
   ///         nothing is written then; as `backward_input`.
@@ -204,38 +206,38 @@ private:
 
   // -- for the layer and the slave actor --------------------------------------
 
-  /// The counter of `state` of that name, which is in host memory also where
-  /// the arrays are on a CUDA device.
-  /// @returns nothing for a name that is none, or an array's.
+  /// The counter of that name in `state`; it is in host memory even if the
+  /// arrays are on a CUDA device.
+  /// @returns nothing for an unknown name or an array's name.
   [[nodiscard]] std::optional<std::int64_t>
   read_counter(const std::string& name) const;
 
-  /// On a CUDA device: enqueues a copy of an array into host memory, by the
-  /// names of `state` or `weight.grad` and `bias.grad`. Nothing waits for it.
-  /// @returns nothing for a name that is none, or a counter's.
+  /// On a CUDA device: enqueues a copy of the named array (a name of `state`,
+  /// `weight.grad` or `bias.grad`) into host memory. Nothing waits for it.
+  /// @returns nothing for an unknown name or a counter's name.
   [[nodiscard]] std::optional<detail::host_copy>
   begin_read(const std::string& name);
 
-  /// The array that `begin_read` read, when the copy is done.
+  /// The array that `begin_read` has read; for use when the copy is done.
   [[nodiscard]] std::vector<double>
   end_read(const std::string& name, const detail::host_copy& copy) const;
 
   /// On a CUDA device: enqueues the overwriting of that array.
-  /// @returns the number of elements it has, nothing for a name that is none;
-  ///          with another number of values nothing is written.
+  /// @returns the array's number of elements, or nothing for an unknown name;
+  ///          with another number of values, nothing is written.
   std::optional<std::size_t> write_on_device(const std::string& name,
                                              std::span<const double> values);
 
-  /// On a CUDA device: what was learned by the passes so far, those that are
-  /// enqueued included. Nothing is copied.
+  /// On a CUDA device: what the passes so far have learned, including those
+  /// that are enqueued. Nothing is copied.
   [[nodiscard]] detail::learned_statistics learned();
 
   /// Takes back what was learned since then.
   void unlearn(const detail::learned_statistics& since);
 
-  /// Asks whether `forward_alone` would take each of these batches, one after
-  /// the other.
-  /// @throws error as it would.
+  /// Checks whether `forward_alone` would accept each of these batches, one
+  /// after the other.
+  /// @throws error as `forward_alone` would.
   void require_alone(std::span<const const_tensor_view> xs) const;
 
   // -- for itself -------------------------------------------------------------
@@ -251,13 +253,13 @@ private:
   [[nodiscard]] channel_parameters
   parameters(const batch_norm_tape& tape) const noexcept;
 
-  /// What arguments and replies of a pass must be like.
+  /// What a pass requires of its arguments and replies.
   [[nodiscard]] detail::pass_arguments arguments() const noexcept;
 
   /// Memory for a kernel to scribble on.
   [[nodiscard]] workspace scratch(std::size_t bytes);
 
-  /// What stands beside the running mean.
+  /// The array that accompanies the running mean.
   [[nodiscard]] channel_array& spread() noexcept {
     return options_.online ? running_m2_ : running_var_;
   }

@@ -12,23 +12,23 @@
 namespace syncnorm {
 
 /// Synchronized batch normalization for pipelines of actors: each copy is a
-/// slave actor that answers forward and backward messages, see
-/// `batch_norm_slave_actor`. It takes one pass at a time in the order in which
-/// they were asked for, and never blocks a worker while it waits for the other
-/// copies: copies of one process need not even have a worker each.
+/// slave actor that answers forward and backward messages; see
+/// `batch_norm_slave_actor`. It runs one pass at a time, in the order of the
+/// requests, and never blocks a worker while it waits for the other copies: a
+/// process may even have fewer workers than copies.
 ///
-/// On a CUDA device a tensor must be written when its message comes, and is
-/// written when its message is answered: the end of the stream's work is a
-/// message to the slave, which meanwhile enqueues the passes that follow. A
-/// tensor in host memory is copied to the device, through pinned memory that is
-/// used again, and its answer back.
+/// On a CUDA device, a request's tensor must be fully written when the message
+/// arrives, and the answer's tensor is fully written when the answer is sent: a
+/// message tells the slave that the stream's work has ended; meanwhile the
+/// slave enqueues the passes that follow. A tensor in host memory is copied to
+/// the device through reused pinned memory, and its answer is copied back.
 ///
 /// All copies must be asked for the same passes in the same order. A copy may
 /// also be a `batch_norm_layer`, driven by a thread: the master sees no
-/// difference. As there, after an error in a round release all copies and run
-/// the callbacks again. A refused request fails the round that it was to be
-/// part of. In evaluation and frozen there is no round, so the other copies are
-/// not affected. Online there is no backward pass.
+/// difference. As with a layer, after an error in a round, release all copies
+/// and run the callbacks again. A refused request fails the round that it was
+/// meant for. In evaluation, and if frozen, there is no round, so the other
+/// copies are not affected. If online, there is no backward pass.
 class batch_norm_stage final : public replicable {
 public:
   /// @param system runs the actors; must outlive the stage.
@@ -36,9 +36,9 @@ public:
   batch_norm_stage(caf::actor_system& system, batch_norm_options options);
 
   /// A copy of state, options and training flag, to be replicated. On a CUDA
-  /// device it has a stream of its own, and the calling thread waits for the
-  /// device, without a deadline.
-  /// @throws error `invalid_argument` while the slave actor has the state;
+  /// device, the copy has a stream of its own, and the calling thread waits for
+  /// the device, without a deadline.
+  /// @throws error `invalid_argument` while the slave actor holds the state;
   ///         `device_failure`.
   [[nodiscard]] batch_norm_stage clone() const;
 
@@ -46,21 +46,22 @@ public:
   /// @throws error as `clone`; `device_unavailable` or `device_failure`.
   [[nodiscard]] batch_norm_stage clone_to(const device& where) const;
 
-  /// Takes over state and slave actor; the other is only good to be destroyed.
+  /// Takes over state and slave actor; after that, the other stage may only be
+  /// destroyed.
   batch_norm_stage(batch_norm_stage&&) = default;
   batch_norm_stage& operator=(batch_norm_stage&&) = delete;
 
-  /// Releases it: waits as `on_data_parallel_release`.
+  /// Releases the stage, and waits as `on_data_parallel_release`.
   ~batch_norm_stage() override;
 
-  /// For `execute_replication_callbacks`, the options that all copies must
-  /// agree in: `"BatchNorm(64, float32)"`, or, as far as they are not the
+  /// For `execute_replication_callbacks`: the options in which all copies must
+  /// agree, such as `"BatchNorm(64, float32)"`, or, if some are not the
   /// default, `"BatchNorm(64, float32, eps=0.001, momentum=none)"`.
   [[nodiscard]] std::string kind() const;
 
-  /// State, options and training flag, while no slave actor has them.
-  /// @throws error `invalid_argument` between replication and release; then
-  ///         ask the slave.
+  /// State, options and training flag, while no slave actor holds them.
+  /// @throws error `invalid_argument` between replication and release; ask the
+  ///         slave then.
   [[nodiscard]] batch_norm_replica& replica();
   /// The same, to be read.
   /// @throws error as the other one.
@@ -71,24 +72,25 @@ public:
   [[nodiscard]] const batch_norm_slave_actor& slave() const;
 
   /// Copy 0 spawns the master and publishes it; each copy spawns its slave
-  /// actor and returns when that has registered.
+  /// actor and returns when that actor has registered.
   /// @throws error `duplicate_identifier` if this copy's callback has run
-  ///         before and it was not released; `invalid_argument` for a bad
-  ///         configuration; as the master answers a registration, or
-  ///         `master_down` if it has not after a minute.
-  /// Threads: waits for actors; not to be called from one of CAF's workers (it
-  ///          may wait for ever), but from a detached actor or a thread of your
-  ///          own. A detached actor whose last handle is let go is destroyed
-  ///          by whoever let go: end it before.
+  ///         before and the copy was not released; `invalid_argument` for a bad
+  ///         configuration; the error with which the master answers the
+  ///         registration, or `master_down` if it has not answered after a
+  ///         minute.
+  /// Threads: waits for actors; call it from a detached actor or a thread of
+  ///          your own, not from one of CAF's workers (it may wait forever). A
+  ///          detached actor is destroyed by the thread that releases its last
+  ///          handle: end the actor before that.
   void on_data_parallel_replicate(callback_context& context,
                                   std::int64_t copy_id) override;
 
   /// Ends the slave actor and waits until it has given the state back. Passes
-  /// that it has not finished are answered `participant_down`, `master_down` if
-  /// copy 0, and the master with it, has been released before, or by CAF's
-  /// `request_receiver_down` if it has not even looked at them. The statistics
-  /// and gradients that it gives back hold the passes that it answered, and no
-  /// others.
+  /// that it has not finished are answered with `participant_down`, with
+  /// `master_down` if copy 0, and the master with it, was released before, or
+  /// with CAF's `request_receiver_down` if the slave has not even read the
+  /// request. The statistics and gradients that it gives back include the
+  /// passes that it answered, and no others.
   /// Threads: as `on_data_parallel_replicate`; there is no deadline.
   void on_data_parallel_release() override;
 

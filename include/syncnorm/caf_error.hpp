@@ -13,8 +13,8 @@ namespace syncnorm {
 /// was expected and where.
 [[nodiscard]] caf::error make_error(errc code, std::string text);
 
-/// The handler's edge: turns what a kernel or constructor threw into what an
-/// actor answers.
+/// For the edge of a handler: turns what a kernel or constructor threw into
+/// what an actor answers.
 [[nodiscard]] caf::error to_caf_error(const error& x);
 
 /// Returns this library's code of `x`, or nothing if `x` is no error or one of
@@ -23,7 +23,7 @@ namespace syncnorm {
 
 /// Returns the text of `x` for a person: `"deadline_exceeded: layer bn2, round
 /// 17: waited 30 s for replica 3; have replicas 0, 1, 2"`. For errors of CAF's
-/// own, what CAF prints; of an exit reason its name alone, as `kill`.
+/// own, what CAF prints; for an exit reason, only its name, such as `kill`.
 [[nodiscard]] std::string describe(const caf::error& x);
 
 /// Returns the text of `x` without its code; for errors of CAF's own, as
@@ -32,7 +32,7 @@ namespace syncnorm {
 
 namespace detail {
 
-/// In the place of an identifier: nobody's, or not known whose.
+/// Used instead of an identifier where there is none or it is not known.
 inline constexpr std::int64_t no_replica = -1;
 
 /// Returns how a text about that replica begins: `"replica 3: "`, or empty.

@@ -11,14 +11,14 @@
 
 namespace syncnorm {
 
-/// One value a channel, in host memory: a parameter, a statistic or a gradient
-/// of a layer. Its type is float32 or float64.
+/// One value per channel, in host memory: a parameter, a statistic or a
+/// gradient of a layer. Its type is float32 or float64.
 class channel_array {
 public:
   /// An array without elements.
   channel_array() = default;
 
-  /// @param type of a tensor: the array is of its `statistics_type`.
+  /// @param type a tensor's type; the array has its `statistics_type`.
   channel_array(dtype type, std::size_t size, double value = 0);
 
   /// float32 or float64.
@@ -56,7 +56,7 @@ public:
   /// Appends the elements as float64.
   void append_to(std::vector<double>& values) const;
 
-  /// The elements in their type, for those who know it.
+  /// The elements in their own type.
   [[nodiscard]] std::variant<std::span<float>, std::span<double>> view();
 
 private:
@@ -66,7 +66,8 @@ private:
 /// An array of a layer's state under PyTorch's name for it.
 struct named_array {
   /// `weight`, `bias`, `running_mean`, `running_var` or `num_batches_tracked`;
-  /// online `running_m2` and `num_elements_tracked`, which PyTorch has not.
+  /// online `running_m2` and `num_elements_tracked`, which PyTorch does not
+  /// have.
   std::string name;
   /// The array itself: C elements, or one int64 for a counter.
   std::variant<std::span<float>, std::span<double>, std::span<std::int64_t>>

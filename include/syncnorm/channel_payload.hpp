@@ -8,11 +8,10 @@
 
 namespace syncnorm {
 
-/// Statistics of channels as a message carries them: a `double_array` in host
-/// memory, or, inside one process, an array on a device with its ready-event.
-/// The latter is not serialized: on another node it arrives empty. So it is
-/// copied to the host first, as participants do whose master is on another
-/// node.
+/// Statistics of channels in a message: a `double_array` in host memory, or,
+/// inside one process, an array on a device with its ready-event. An array on a
+/// device is not serialized: on another node it arrives empty. So it is copied
+/// to the host first, as participants do if their master is on another node.
 ///
 /// The values of a device are in `array` alone: `view`, `data`, `begin` and
 /// `end` are then empty, and `[]` must not be used.
@@ -44,7 +43,8 @@ public:
     return on_device() ? device_.size() : double_array::size();
   }
 
-  /// In host memory as the arrays; on a device whether they are one array.
+  /// In host memory, compares the arrays; on a device, whether both are the
+  /// same array.
   friend bool operator==(const channel_payload& x, const channel_payload& y) {
     if (x.on_device() || y.on_device())
       return x.device_.data() == y.device_.data() && x.size() == y.size();
@@ -59,7 +59,7 @@ public:
 
   // -- serialization ----------------------------------------------------------
 
-  /// Writes what travels to another node; of values on a device, none.
+  /// Writes what travels to another node; values on a device do not.
   template <class Sink>
   bool save(Sink& f) const {
     return on_device() ? double_array{}.save(f) : double_array::save(f);

@@ -6,12 +6,12 @@
 namespace syncnorm {
 
 /// One spelling for what CAF 0.17.6 and CAF 1.x spell differently, for programs
-/// that are to compile with both, as all examples do. A program for one of them
-/// uses CAF's own names instead. Call these functions qualified
-/// (`compat::send`): CAF's own of the same name are found by their arguments.
+/// that must compile with both, as all examples do. A program for only one of
+/// them uses CAF's own names. Call these functions qualified (`compat::send`):
+/// argument-dependent lookup finds CAF's own of the same name.
 namespace compat {
 
-// The line: 0 or 1. Nodes of different lines do not understand each other.
+// CAF's line: 0 or 1. Nodes of different lines do not understand each other.
 using detail::caf_line;
 
 // Message types: before the configuration is made, and in its constructor; or

@@ -9,12 +9,12 @@
 
 namespace syncnorm {
 
-/// How much is logged under CAF's component `syncnorm`: what is of this
-/// severity or worse, if CAF's own logger takes it.
+/// How much is logged under CAF's component `syncnorm`: events of this severity
+/// or worse, if CAF's own logger accepts them.
 enum class log_level : std::uint8_t {
   /// Nothing.
   quiet = 0,
-  /// Reserved: what ends a round is a warning, for the application may go on.
+  /// Reserved: what ends a round is a warning, since the application may go on.
   error = 1,
   /// Rounds that failed, with their cause, and slaves that were expelled.
   warning = 2,
@@ -27,21 +27,21 @@ enum class log_level : std::uint8_t {
 /// Returns the option's value for that: `"quiet"`, ..., `"debug"`.
 [[nodiscard]] std::string to_string(log_level level);
 
-/// What masters take where their own options leave it open: the group
+/// What masters use where their own options leave a value open: the group
 /// `syncnorm` of an application's configuration file and command line.
 struct sync_defaults {
   /// Option `syncnorm.deadline`: a duration longer than zero, and of a year at
   /// most, such as `30s`.
   caf::timespan deadline = std::chrono::seconds{60};
   /// Option `syncnorm.failure-policy`: `fail-round` or
-  /// `continue-with-survivors`. Layers fail the round whatever it says: a copy
-  /// must see the same participants forward and backward.
+  /// `continue-with-survivors`. Layers fail the round whatever this option
+  /// says: a copy must see the same participants forward and backward.
   failure_policy policy = failure_policy::fail_round;
   /// Option `syncnorm.fan-in`: an integer of 2 or more.
   std::int64_t fan_in = 16;
   /// Option `syncnorm.max-message`: the most bytes of a message from another
   /// node, 65,536 or more. A node that announces a longer one is disconnected,
-  /// and counts as lost. It holds for what `publish_master` opens and
+  /// and counts as lost. The limit applies to what `publish_master` opens and
   /// `remote_master` connects to.
   std::int64_t max_message = std::int64_t{1} << 30U;
   /// Option `syncnorm.log-level`: `quiet`, `error`, `warning`, `info` or
@@ -49,9 +49,9 @@ struct sync_defaults {
   log_level log = log_level::info;
 };
 
-/// Adds the group `syncnorm` to somebody's configuration, so that its command
-/// line sets it, as its file does anyway, and `--long-help` lists it. Call it
-/// in the constructor:
+/// Adds the group `syncnorm` to an application's configuration, so that the
+/// command line can set it, as the file can anyway, and `--long-help` lists it.
+/// Call it in the constructor:
 ///
 ///     struct config : caf::actor_system_config {
 ///       config() {
@@ -60,12 +60,13 @@ struct sync_defaults {
 ///     };
 void add_config_options(caf::config_option_set& options);
 
-/// Returns what the configuration says, and for the rest the defaults above.
-/// Masters call it when they are spawned; an application that wants bad values
-/// refused before its first master calls it at its start.
-/// @throws error `invalid_argument` for a value outside of what the option
-///         takes or of another type, and for an option that the group does not
-///         have; it names the option, what was expected and what was found.
+/// Returns the configured values, and the defaults above for the rest. Masters
+/// call it when they are spawned; an application that wants bad values refused
+/// before its first master calls it at its start.
+/// @throws error `invalid_argument` for a value of another type or outside of
+///         what the option takes, and for an option that the group does not
+///         have; the text names the option, what was expected and what was
+///         found.
 [[nodiscard]] sync_defaults
 read_defaults(const caf::actor_system_config& config);
 

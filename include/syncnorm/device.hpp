@@ -45,7 +45,7 @@ struct device {
 /// CUDA device that the runtime shows. A build without CUDA shows none.
 [[nodiscard]] std::vector<device> devices();
 
-/// Returns if nothing is wrong with `where`.
+/// Returns normally if `where` is available.
 /// @throws error `device_unavailable`, naming the device and how many there
 ///         are, if it does not exist here or this build has no CUDA kernels.
 void require_available(const device& where);

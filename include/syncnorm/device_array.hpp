@@ -10,14 +10,14 @@ namespace syncnorm {
 /// An event of a stream, recorded once. Copies share it.
 class device_event {
 public:
-  /// One that has passed.
+  /// An event that has passed.
   device_event() = default;
 
-  /// Whether the stream has come past it.
+  /// Whether the stream has passed it.
   /// @throws error `device_failure`.
   [[nodiscard]] bool has_passed() const;
 
-  /// Waits until the stream has come past it, without deadline.
+  /// Waits until the stream has passed it, without a deadline.
   /// @throws error `device_failure` if the device or an earlier operation has
   ///         failed.
   void synchronize() const;
@@ -30,8 +30,8 @@ private:
   std::shared_ptr<const state> state_;
 };
 
-/// A stream of a device, and the runtime that knows it. Copies share it. One
-/// that this class has made ends with the last of them.
+/// A stream of a device, and the runtime that knows it. Copies share it. A
+/// stream that this class has made ends with the last copy.
 class device_stream {
 public:
   /// No stream.
@@ -44,9 +44,8 @@ public:
 
   /// Somebody else's stream, null for the device's default one. It must outlive
   /// this object, its copies and the arrays that were made on it.
-  /// @throws error `device_unavailable` if `where` is not there. That the
-  ///         stream is of another device is a `device_mismatch` of what first
-  ///         uses it.
+  /// @throws error `device_unavailable` if `where` is not there. If the stream
+  ///         is of another device, its first use fails with `device_mismatch`.
   [[nodiscard]] static device_stream borrow(device_runtime& runtime,
                                             const device& where, void* stream);
 
@@ -55,22 +54,22 @@ public:
     return state_ != nullptr;
   }
 
-  /// What runs it. There must be a stream.
+  /// The runtime that knows it. There must be a stream.
   [[nodiscard]] device_runtime& runtime() const noexcept;
 
   /// Its device. There must be a stream.
   [[nodiscard]] const device& where() const noexcept;
 
-  /// For calls of kernels. There must be a stream.
+  /// The execution for kernel calls. There must be a stream.
   [[nodiscard]] const execution& run() const noexcept;
 
-  /// An event behind all that has been enqueued.
+  /// An event after everything that has been enqueued.
   /// @throws error `invalid_argument` if there is no stream, `device_failure`.
   [[nodiscard]] device_event record() const;
 
   /// What is enqueued from here on waits for `event`; the caller does not. An
   /// event that was never recorded is not waited for.
-  /// @throws error as `record`, if it was.
+  /// @throws error as `record`, if `event` was recorded.
   void wait_for(const device_event& event) const;
 
   /// Whether they are the same stream.
@@ -108,9 +107,10 @@ private:
 
 class device_reading;
 
-/// An array in the memory of a device, written once, in one stream, and read
-/// from then on, in any. Copies and parts share its memory, which goes back, in
-/// the order of that stream, with the last of them.
+/// An array in the memory of a device: written once, in one stream, and from
+/// then on read in any stream. Copies and parts share its memory; when the last
+/// of them goes, the memory is given back, in the order of the stream that
+/// wrote it.
 class device_array {
 public:
   /// No array.
@@ -119,12 +119,12 @@ public:
   /// Memory for `size` elements, to be written by what is enqueued on `stream`
   /// before `publish`.
   /// @throws error `invalid_argument` if there is no stream,
-  ///         `device_unavailable` on a CUDA device without memory pools or
-  ///         beyond the first 128, `device_failure`.
+  ///         `device_unavailable` on a CUDA device that has no memory pools or
+  ///         is beyond the first 128, `device_failure`.
   device_array(const device_stream& stream, dtype type, std::size_t size);
 
-  /// It is written: the ready-event is recorded. To be called once, before
-  /// anybody else gets a copy.
+  /// Declares it written: records the ready-event. Call it once, before anybody
+  /// else gets a copy.
   /// @throws error `invalid_argument` if there is no array, `device_failure`.
   void publish();
 
@@ -149,19 +149,19 @@ public:
   /// @throws error `invalid_argument` if they are not all in this array.
   [[nodiscard]] device_array part(std::size_t first, std::size_t size) const;
 
-  /// Lets `reader`, a stream of the same device, read it as long as the result
-  /// is kept, behind the ready-event. Of no array nothing is read.
+  /// Lets `reader`, a stream of the same device, read it after the ready-event,
+  /// as long as the result is kept. If there is no array, nothing is read.
   /// @throws error `invalid_argument` if there is an array and no stream,
   ///         `device_failure`.
   [[nodiscard]] device_reading read_on(const device_stream& reader) const;
 
   /// The array itself if it lies on the device of `to`, or else a copy there,
-  /// enqueued on `to` behind the ready-event.
+  /// enqueued on `to` after the ready-event.
   /// @throws error as `read_on`.
   [[nodiscard]] device_array on_device_of(const device_stream& to) const;
 
-  /// Enqueues, on the stream that writes it, a copy to `host`, which has at
-  /// least as many bytes. Nothing waits for it.
+  /// Enqueues, on the stream that writes it, a copy to `host`, which must have
+  /// at least as many bytes. Nothing waits for it.
   /// @throws error `workspace_too_small` if `host` has fewer bytes,
   ///         `invalid_argument` if there is no array, `device_failure`.
   void copy_to(const pinned_memory& host) const;
@@ -176,8 +176,9 @@ private:
   std::size_t size_ = 0;
 };
 
-/// An array while a stream reads it. When this goes, the stream that wrote the
-/// array waits for the reader before it may give back the memory.
+/// An array while a stream reads it. When this object is destroyed, the stream
+/// that wrote the array waits for the reader before it may give back the
+/// memory.
 class device_reading {
 public:
   /// Nothing is read.

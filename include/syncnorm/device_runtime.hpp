@@ -11,14 +11,14 @@
 
 namespace syncnorm {
 
-/// What the actors ask of a device beside the CPU: streams, events, memory,
-/// copies and the kernels. `cuda_runtime` is the one for CUDA devices; a test
-/// may put another in its place. Streams and events are opaque.
+/// What the actors need from a device other than the CPU: streams, events,
+/// memory, copies and the kernels. `cuda_runtime` is the one for CUDA devices;
+/// a test may use another instead. Streams and events are opaque.
 ///
 /// All functions may be called from any thread. `synchronize` waits for the
 /// device, and `allocate_pinned` and `release_pinned` may, as CUDA's own do;
-/// all others enqueue, or ask, and return.
-/// @throws error all but those marked noexcept: `device_unavailable`,
+/// all others enqueue or query, and return.
+/// @throws error all functions but those marked noexcept: `device_unavailable`,
 ///         `device_mismatch`, `device_failure`; kernels also as the functions
 ///         that they call.
 class device_runtime {
@@ -28,8 +28,8 @@ public:
   device_runtime& operator=(const device_runtime&) = delete;
   virtual ~device_runtime() = default;
 
-  /// Returns if `where` is there.
-  /// @throws error `device_unavailable`, naming it and what there is.
+  /// Returns normally if `where` is there.
+  /// @throws error `device_unavailable`, naming the device and what there is.
   virtual void require(const device& where) = 0;
 
   // -- streams ----------------------------------------------------------------
@@ -37,12 +37,12 @@ public:
   /// A stream that does not wait for the device's default stream.
   [[nodiscard]] virtual void* make_stream(const device& where) = 0;
 
-  /// What is enqueued is still done.
+  /// Ends a stream; work that is already enqueued is still done.
   virtual void end_stream(const device& where, void* stream) noexcept = 0;
 
   // -- events -----------------------------------------------------------------
 
-  /// An event to wait for without spinning, and without a time.
+  /// An event that is waited for without spinning, and records no time.
   [[nodiscard]] virtual void* make_event(const device& where) = 0;
 
   /// Ends what `make_event` has made.
@@ -63,15 +63,15 @@ public:
 
   // -- memory -----------------------------------------------------------------
 
-  /// Memory of the device from here on in the stream of `run`, aligned to 256
-  /// bytes.
+  /// Memory of the device, valid from here on in the stream of `run`, aligned
+  /// to 256 bytes.
   [[nodiscard]] virtual void* allocate(const execution& run,
                                        std::size_t bytes) = 0;
 
-  /// Gives it back when the stream has come here.
+  /// Gives the memory back when the stream has come here.
   virtual void release(const execution& run, void* memory) noexcept = 0;
 
-  /// Host memory that copies to and from a device need not wait for.
+  /// Pinned host memory: copies to and from a device need not wait for it.
   [[nodiscard]] virtual void* allocate_pinned(const device& where,
                                               std::size_t bytes) = 0;
 
@@ -86,7 +86,7 @@ public:
 
   // -- kernels ----------------------------------------------------------------
 
-  // As the functions of the same name, which they call.
+  // They are as the functions of the same name, which they call.
 
   /// As `syncnorm::batch_moments_workspace`, on the device.
   [[nodiscard]] virtual std::size_t
@@ -145,10 +145,10 @@ public:
                              void* sum_dy_xmu);
 };
 
-/// The runtime of CUDA devices. It has no state of its own but a memory pool
-/// for each device, which keeps 1 GiB of idle memory at most. Its functions
-/// throw `invalid_argument` for `cudaStreamPerThread`, which is another stream
-/// in each thread.
+/// The runtime of CUDA devices. Its only state is a memory pool for each
+/// device, which keeps at most 1 GiB of idle memory. Its functions throw
+/// `invalid_argument` for `cudaStreamPerThread`, which is a different stream in
+/// each thread.
 /// @throws error `device_unavailable` in a build without CUDA.
 [[nodiscard]] device_runtime& cuda_runtime();
 

@@ -7,25 +7,25 @@
 #include <span>
 #include <utility>
 
-// DLPack's header, <dlpack/dlpack.h>, is for the caller to include: syncnorm
-// needs it to be built only.
+// The caller includes DLPack's header, <dlpack/dlpack.h>: syncnorm itself needs
+// it only to be built.
 struct DLManagedTensor;
 
 namespace syncnorm {
 
-/// Returns a view of what lies in a DLPack tensor, without a copy and without
-/// taking it over: the tensor must outlive the view.
+/// Returns a view of a DLPack tensor's data, without copying or taking over the
+/// tensor, which must outlive the view.
 ///
 /// The shape is [N, C] or [N, C, spatial...]. The format is read from the
-/// strides: channels-first if the spatial elements of a channel lie dense and
-/// the channels behind each other (or strides are null), channels-last if the
-/// channels of each spatial element do. Samples may lie apart. A size of 1 may
-/// have any stride. Where both formats fit, channels-first is returned, as of a
-/// tensor without elements whose strides fit neither.
+/// strides: channels-first if the spatial elements of a channel lie densely and
+/// the channels one after the other (or strides are null), channels-last if the
+/// channels of each spatial element do. There may be gaps between samples. A
+/// size of 1 may have any stride. If both formats fit, channels-first is
+/// returned, as it is for a tensor without elements whose strides fit neither.
 ///
 /// This is the tensor of DLPack before 1.0, which libtorch and others hand over
-/// unless asked for the versioned one: it has no flag for memory that is only
-/// to be read, so that the caller must know.
+/// unless asked for the versioned one: it has no flag for read-only memory, so
+/// the caller must know.
 ///
 /// Memory of `kDLCPU` and `kDLCUDAHost` is `cpu`, of `kDLCUDA` and
 /// `kDLCUDAManaged` `cuda:device_id`. Types are `kDLFloat` of 16, 32 and 64
@@ -39,7 +39,7 @@ namespace syncnorm {
 [[nodiscard]] tensor_view view_of(const DLManagedTensor& tensor);
 
 /// A DLPack tensor that was taken over: its deleter is called when this object
-/// goes, from the thread that lets go of it.
+/// is destroyed, on the thread that destroys it.
 class dlpack_tensor {
 public:
   /// Takes `tensor` over.
@@ -59,7 +59,7 @@ public:
     return *this;
   }
 
-  /// The tensor; one without elements if it was moved elsewhere.
+  /// The tensor; a view without elements if this object was moved from.
   [[nodiscard]] const tensor_view& view() const noexcept {
     return view_;
   }
@@ -73,10 +73,10 @@ private:
   std::unique_ptr<DLManagedTensor, deleter> tensor_;
 };
 
-/// Returns a DLPack tensor of the memory of `view`, for somebody else. Whoever
-/// takes it over calls its deleter, which lets go of `owner`.
+/// Returns a DLPack tensor of the memory of `view`, for somebody else, who
+/// takes it over and calls its deleter, which lets go of `owner`.
 ///
-/// @param owner keeps the memory; may be null if something else does.
+/// @param owner keeps the memory alive; may be null if something else does.
 /// @param sizes `[N, C, spatial...]` of the tensor, whose spatial sizes the
 ///              view does not know; empty: `[N, C]` if S is 1, else
 ///              `[N, C, S]`.

@@ -16,14 +16,14 @@ enum class errc : std::uint8_t {
 
   // -- arguments --------------------------------------------------------------
 
-  /// A value outside of what the function accepts.
+  /// A value that the function does not accept.
   invalid_argument = 1,
   /// Shapes, channel counts or layouts that do not fit each other.
   shape_mismatch = 2,
   /// Element types that the operation does not take, or that differ between
   /// arguments that must agree.
   dtype_mismatch = 3,
-  /// Memory, stream or execution of different devices.
+  /// Memory, stream or execution on different devices.
   device_mismatch = 4,
   /// Less workspace than the operation's `*_workspace` function asks for.
   workspace_too_small = 5,
@@ -37,20 +37,19 @@ enum class errc : std::uint8_t {
 
   // -- membership -------------------------------------------------------------
 
-  /// A negative identifier, 0, which is the owner's, 2^63 - 1, one outside
-  /// of a relay's range, or not below the number of participants, where the
-  /// master has one.
+  /// A negative identifier, 0 (the owner's), 2^63 - 1, one outside of a relay's
+  /// range, or, if the master has a number of participants, one not below it.
   invalid_identifier = 20,
-  /// An identifier that this generation has already.
+  /// An identifier that this generation already has.
   duplicate_identifier = 21,
-  /// A message from somebody who is not registered, a copy of a layer before
+  /// A message from a sender that is not registered, a copy of a layer before
   /// its replication callback, or a round of more or fewer copies than take
   /// part.
   unregistered = 22,
   /// A message of an older generation, or after a round that has failed:
   /// register again.
   stale = 23,
-  /// The master does not serve any more.
+  /// The master no longer serves.
   master_down = 24,
 
   // -- rounds -----------------------------------------------------------------
@@ -83,23 +82,23 @@ enum class errc : std::uint8_t {
 /// Returns the enumerator's name, for example `"deadline_exceeded"`.
 [[nodiscard]] std::string to_string(errc code);
 
-/// Sets `code` to the value that `to_string` calls `name`. Returns false, with
-/// `code` as it was, for a name that is none.
+/// Sets `code` to the value that `to_string` calls `name`. For an unknown name,
+/// returns false and leaves `code` as it was.
 [[nodiscard]] bool from_string(std::string_view name, errc& code);
 
-/// Sets `code` to the enumerator of that value. Returns false, with `code` as
-/// it was, for a value that is none.
+/// Sets `code` to the enumerator of that value. For an unknown value, returns
+/// false and leaves `code` as it was.
 [[nodiscard]] bool from_integer(std::uint8_t value, errc& code);
 
 /// What kernels and constructors of this library throw. `what()` names the
-/// operation, or one that it consists of, the argument, what was expected and
-/// what was found.
+/// operation (or one of its parts), the argument, what was expected and what
+/// was found.
 class error : public std::runtime_error {
 public:
   /// An error of that code and text.
   error(errc code, const std::string& text);
 
-  /// Why.
+  /// The reason.
   [[nodiscard]] errc code() const noexcept {
     return code_;
   }

@@ -20,16 +20,17 @@ struct parallel_for {
   void (*run)(void* self, std::int64_t parts, body_type body, void* context);
   /// First argument of `run`.
   void* self = nullptr;
-  /// How many parts a call is cut into at most; 1 or more. Results do not
-  /// depend on it, bit for bit.
+  /// The maximum number of parts that a call is cut into; 1 or more. Results do
+  /// not depend on it, bit for bit.
   std::int64_t parts = 1;
 };
 
-/// Where an operation runs. On the CPU it has run when the function returns.
-/// On a CUDA device it was enqueued on `stream`: the arguments must stay valid
-/// until that stream has come past it, and nothing here waits for that. The
-/// calling thread's current CUDA device stays as it was, unless nobody has used
-/// that one yet: then it is the one of this execution.
+/// Where an operation runs. On the CPU, it is complete when the function
+/// returns. On a CUDA device, it has been enqueued on `stream` by then: the
+/// arguments must stay valid until the stream has completed it, and nothing
+/// here waits for that. The calling thread's current CUDA device stays as it
+/// was, unless nobody has used that device yet; then the device of this
+/// execution becomes the current one.
 struct execution {
   /// The device.
   device where;
@@ -40,10 +41,10 @@ struct execution {
   const parallel_for* split = nullptr;
 };
 
-/// Memory that an operation may scribble on while it runs, at least as large
-/// as its `*_workspace` function says, aligned to 16 bytes (256 on CUDA), on
-/// the device of the execution. Operations on one stream may share it if one is
-/// enqueued after the other, not by two threads at a time.
+/// Memory that an operation may scribble on while it runs, at least as large as
+/// its `*_workspace` function says, aligned to 16 bytes (256 on CUDA), on the
+/// device of the execution. Operations on one stream may share it if they are
+/// enqueued one after the other, not by two threads at the same time.
 struct workspace {
   /// The memory.
   void* data = nullptr;

@@ -15,8 +15,8 @@
 namespace syncnorm {
 
 /// A one-to-one pipe for one result at a time, from a thread or actor that
-/// makes it to a thread that waits for it. It carries a value or an error, each
-/// delivered once; after `get` it can carry the next.
+/// produces it to a thread that waits for it. It carries a value or an error,
+/// each delivered once; after `get` it can carry the next.
 ///
 /// No lock: three states in one `std::atomic`, its `wait` and its `notify_one`.
 /// One thread may get. Any thread may put; if two put before a `get`, the
@@ -42,17 +42,17 @@ public:
                         "future_result::put: the previous result has not been "
                         "fetched");
     result_.emplace(std::move(result));
-    // `notify_one` of libstdc++ looks first whether anybody waits. Only
-    // sequential consistency keeps that look behind this store: with `release`
+    // libstdc++'s `notify_one` first checks whether anybody waits. Only
+    // sequential consistency keeps that check after this store: with `release`
     // it may come before, see nobody, and leave the other thread asleep.
     state_.store(ready, std::memory_order_seq_cst);
     state_.notify_one();
     return {};
   }
 
-  /// Waits until somebody puts, and returns that, without a deadline: that is
-  /// for whoever holds the other end; see `future_writer`. Not to be called
-  /// from one of CAF's workers, which may be what the result needs.
+  /// Waits until a result is put, and returns it. There is no deadline: that is
+  /// up to the holder of the other end; see `future_writer`. Do not call it
+  /// from one of CAF's workers: the result may need that worker.
   [[nodiscard]] caf::expected<T> get() {
     if (!detail::spin_until(state_, ready))
       wait();
@@ -89,15 +89,16 @@ private:
   std::optional<caf::expected<T>> result_;
 };
 
-/// The right and the duty to put one result. If it goes away without having
-/// put, for example because the message that carried it was dropped, it puts
-/// `master_down`: a `future_result` with a writer is never left waiting.
+/// The right and the duty to put one result. If it is destroyed before it has
+/// put a result, for example because the message that carried it was dropped,
+/// it puts `master_down`: a `future_result` with a writer is never left
+/// waiting.
 template <class T>
 class future_writer {
 public:
   /// The writing end of `future`.
-  /// @param replica whose result it is, for the text of `master_down`, if that
-  ///                is known.
+  /// @param replica whose result it is, if that is known; for the text of
+  ///                `master_down`.
   explicit future_writer(std::shared_ptr<future_result<T>> future,
                          std::int64_t replica = detail::no_replica)
       : future_{std::move(future)},

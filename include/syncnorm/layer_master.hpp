@@ -7,8 +7,8 @@
 
 namespace syncnorm {
 
-/// The master of one layer of a model: what copies of the model in other
-/// processes need, to take part in the layer's rounds.
+/// The master of one layer of a model: copies of the model in other processes
+/// need it to take part in the layer's rounds.
 struct layer_master {
   /// The layer's path inside the model, for example `"features.3"`.
   std::string path;

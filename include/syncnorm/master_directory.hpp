@@ -11,12 +11,13 @@
 
 namespace syncnorm {
 
-/// Tells other nodes the masters and relays of this one by their names: one
-/// port for all layers of a model. `publish_master` opens it.
+/// Tells other nodes this node's masters and relays by name: one port for all
+/// layers of a model. `publish_master` opens it.
 using master_directory = detail::typed_actor<
     /// From `remote_master`, with a name: the actor of that name, and its
     /// messages.
-    /// Errors: invalid_argument for a name that is none, with those that are.
+    /// Errors: invalid_argument for an unknown name; the text lists the known
+    /// ones.
     caf::result<caf::strong_actor_ptr, std::set<std::string>>(std::string)>;
 
 /// A master or a relay of this process, and its name for others.
@@ -32,7 +33,7 @@ public:
                        ? master.home_system().template message_types<Handle>()
                        : std::set<std::string>{}} {}
 
-  /// By which others find it.
+  /// The name by which others find it.
   [[nodiscard]] const std::string& name() const noexcept {
     return name_;
   }
@@ -53,10 +54,10 @@ private:
   std::set<std::string> interface_;
 };
 
-/// Spawns the directory of `masters`, which it keeps alive. It lives as long as
-/// somebody holds its handle; published, until it is told to exit.
+/// Spawns the directory of `masters`, and keeps them alive. It lives until its
+/// last handle is gone or, if published, until it is told to exit.
 /// @throws error `invalid_argument` for a name that is empty or comes twice,
-///         and for a null handle or another node's.
+///         and for a handle that is null or of another node.
 [[nodiscard]] master_directory
 spawn_master_directory(caf::actor_system& system,
                        std::vector<named_master> masters);
@@ -71,10 +72,10 @@ find_named(caf::actor_system& system, const std::set<std::string>& interface,
 } // namespace detail
 
 /// Returns the handle of the master or relay that the directory at that address
-/// has by that name.
+/// has under that name.
 /// @returns errors as `remote_handle`; `invalid_argument` if there is none of
-///          that name, or it is of another type; `malformed_message` if what
-///          the directory answers is no actor of its node.
+///          that name, or it has another type; `malformed_message` if the
+///          directory's answer is no actor of its node.
 template <class In, class Out>
 [[nodiscard]] caf::expected<sync_master_actor<In, Out>>
 remote_master(caf::actor_system& system, const std::string& host,

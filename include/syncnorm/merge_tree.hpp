@@ -12,19 +12,19 @@
 #include <utility>
 #include <vector>
 
-// The order in which replicas are merged: a binary tree over the identifiers
-// 0, 1, 2, ..., whose nodes at height h stand for the identifiers
-// [k * 2^h, (k + 1) * 2^h). A replica that is missing is passed by. What is
-// merged along this tree has the same bits in one actor as over any tree of
-// relays, because a relay merges whole nodes only; and for identifiers without
-// gaps from 0 on it is the tree of `merge_moments`.
+// The order in which replicas are merged: a binary tree over the identifiers 0,
+// 1, 2, ..., whose nodes at height h stand for the identifiers
+// [k * 2^h, (k + 1) * 2^h). A missing replica is skipped. A merge along this
+// tree has the same bits in one actor as over any tree of relays, because a
+// relay merges only whole nodes. For identifiers from 0 on without gaps, this
+// is the tree of `merge_moments`.
 
 namespace syncnorm {
 
 namespace detail {
 
-/// The first identifier of the right one of the two subtrees that `first` and
-/// `last` lie in, first < last.
+/// The first identifier of the right of the two subtrees in which `first` and
+/// `last` lie, first < last.
 [[nodiscard]] constexpr std::int64_t split_identifier(std::int64_t first,
                                                       std::int64_t last) {
   auto bit = std::bit_floor(std::uint64_t(first ^ last));
@@ -32,7 +32,7 @@ namespace detail {
 }
 
 /// How many of `parts`, two or more in the order of their identifiers, belong
-/// to the left one of the tree's two subtrees that hold them.
+/// to the left of the two subtrees that hold them.
 template <class T>
 std::size_t split_of(std::span<const identified<T>> parts) {
   auto boundary =
@@ -42,9 +42,9 @@ std::size_t split_of(std::span<const identified<T>> parts) {
   return static_cast<std::size_t>(i - parts.begin());
 }
 
-/// The nodes of the tree that together are the identifiers `first` to
-/// `first + count - 1`, as few as possible: each one's first identifier. There
-/// are at most 2 * log2(count) + 2.
+/// The fewest nodes of the tree that together are the identifiers `first` to
+/// `first + count - 1`: the first identifier of each node. There are at most
+/// 2 * log2(count) + 2.
 [[nodiscard]] std::vector<std::int64_t> tree_blocks(std::int64_t first,
                                                     std::int64_t count);
 
@@ -53,8 +53,8 @@ std::size_t split_of(std::span<const identified<T>> parts) {
 /// Merges `parts`, one or more in the order of their identifiers, along the
 /// tree. An identifier is a replica's, or the first one of a node that was
 /// merged before.
-/// @param node makes one T of two, the one of the lower identifiers first; it
-///             may move from both.
+/// @param node makes one T from two, of which the first has the lower
+///             identifiers; it may move from both.
 template <class T, class Node>
 T fold_tree(std::span<identified<T>> parts, Node&& node) {
   if (parts.size() == 1)
@@ -67,10 +67,10 @@ T fold_tree(std::span<identified<T>> parts, Node&& node) {
 
 namespace detail {
 
-/// Elements of a sum that stay in the nearest cache.
+/// How many elements of a sum stay in the nearest cache.
 inline constexpr std::size_t sum_block = 256;
 
-/// Sets `out` to the sum of `parts`, of the elements from `at` on.
+/// Sets `out` to the sum of the elements of `parts` from `at` on.
 template <class T, class Sum>
 void add_block(std::span<const identified<std::span<const T>>> parts,
                std::size_t at, std::span<Sum> out) {
@@ -99,11 +99,11 @@ void add_block(std::span<const identified<std::span<const T>>> parts,
 
 } // namespace detail
 
-/// Adds arrays along the tree, element by element, each node rounded to `Sum`:
-/// what relays have to send on as `Sum` has the same bits.
+/// Adds arrays along the tree, element by element, and rounds each node to
+/// `Sum`, so that relays, which must send on a `Sum`, get the same bits.
 /// @param parts in the order of their identifiers, all of the size of `out`; an
-///              empty one is passed by. Of the type of the sum or of a narrower
-///              one, float32 where that is float64.
+///              empty one is skipped. Their type is that of the sum or a
+///              narrower one: float32 for a sum of float64.
 /// @throws error `shape_mismatch`, which names the replica.
 template <class T, class Sum>
 void add_tree(std::vector<identified<std::span<const T>>> parts,

@@ -14,7 +14,7 @@
 
 namespace syncnorm {
 
-/// Marks a slave's message: who sends it and to which round it belongs.
+/// Marks a slave's message: who sent it and to which round it belongs.
 struct round_tag {
   /// Hash of the layer's name.
   std::uint64_t layer = 0;
@@ -38,13 +38,14 @@ auto inspect(Inspector& f, round_tag& x) {
                                 detail::field("identifier", x.identifier));
 }
 
-/// The master's answer to a registration: all that a `slave_pipe` must know.
+/// The master's answer to a registration: everything that a `slave_pipe` must
+/// know.
 struct slave_ticket {
   /// The tag of the slave's first message.
   round_tag first;
   /// How long a round may take.
   caf::timespan deadline{};
-  /// Whether a round goes on without those at fault.
+  /// Whether a round goes on without the participants at fault.
   bool survivors = false;
 };
 
@@ -78,7 +79,7 @@ auto inspect(Inspector& f, relay_parts& x) {
 
 } // namespace syncnorm
 
-/// Applications register this block beside their own, for example by
+/// Applications register this block besides their own, for example by
 /// `CAF_MAIN(caf::id_block::syncnorm, ...)`. It takes the identifiers from
 /// `first_custom_type_id + 100` to `+ 199`.
 CAF_BEGIN_TYPE_ID_BLOCK(syncnorm, caf::first_custom_type_id + 100)

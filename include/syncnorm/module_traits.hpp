@@ -12,8 +12,8 @@
 
 namespace syncnorm {
 
-/// The three functions of `module_traits` that call what a module has: a member
-/// function, or, if Module is polymorphic, that of `replicable`.
+/// The three functions of `module_traits` that call a module's callbacks: its
+/// member functions or, if Module is polymorphic, those of `replicable`.
 template <class Module>
 struct replicable_calls {
   /// Runs the callback of `m`. Returns whether it has one.
@@ -45,7 +45,7 @@ struct replicable_calls {
 
 /// The type of module by which a tree with a root of type `Module` is walked:
 /// `Module` itself, unless this is specialized for types whose sub-modules are
-/// known by a base of theirs. `module_traits` is taken of `type`.
+/// known by their base class. `module_traits` is used with `type`.
 template <class Module>
 struct module_base {
   /// `Module` or a base of it.
@@ -54,17 +54,17 @@ struct module_base {
 
 namespace detail {
 
-/// The address of what `owner` points to, null if that is nothing.
+/// The address of what `owner` points to; null if it points to nothing.
 template <class Owner>
 auto pointer_to(const Owner& owner) {
-  // One of libtorch's module holders, which hands on its own const otherwise.
+  // One of libtorch's module holders, which otherwise passes on its own const.
   if constexpr (requires { owner.ptr().get(); })
     return owner ? owner.ptr().get() : nullptr;
   else
     return owner ? &*owner : nullptr;
 }
 
-/// A sub-module of a `Module` with its name, of what `children` has for it.
+/// A sub-module of a `Module` with its name, from its entry in `children`.
 template <class Module, class Entry>
 auto child_of(Entry&& entry) {
   auto&& [name, owner] = entry;
@@ -87,9 +87,10 @@ auto child_of(Entry&& entry) {
 ///     m.on_data_parallel_release()
 ///     m.on_data_parallel_failure(why)
 ///
-/// and, if Module is polymorphic, finds the last three by `replicable` as well.
-/// Specialize it for a type that is not yours, with all five of its functions,
-/// of which `replicable_calls<Module>`, as a base, has the last three.
+/// and, if Module is polymorphic, also finds the last three through
+/// `replicable`. For a type that is not yours, specialize it with all five
+/// functions; the last three can come from `replicable_calls<Module>` as a
+/// base.
 template <class Module>
 struct module_traits : replicable_calls<Module> {
   /// Names the kind of `m`: copies of one sub-module must be of one kind.

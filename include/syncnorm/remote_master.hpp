@@ -12,7 +12,7 @@
 
 namespace syncnorm {
 
-/// How a published master is looked for.
+/// How to look for a published master.
 struct connect_options {
   /// How long to wait for an answer, in all.
   caf::timespan patience = std::chrono::seconds{10};
@@ -22,8 +22,8 @@ struct connect_options {
 
 namespace detail {
 
-/// Refuses message types that CAF 0.17 spoils between nodes: of NaN it makes
-/// another number, and of an infinity it finds no end.
+/// Refuses message types that CAF 0.17 corrupts between nodes: it turns NaN
+/// into another number, and never finishes with an infinity.
 template <class... Messages>
 constexpr void require_exact_messages() {
   static_assert(caf_line != 0 || !(has_loose_numbers<Messages> || ...),
@@ -38,18 +38,18 @@ find_actor(caf::actor_system& system, const std::set<std::string>& interface,
 
 } // namespace detail
 
-/// Returns the handle of an actor that another process has published, once it
-/// has answered: after CAF's handshake alone, two nodes that connect to each
-/// other at the same moment may have no connection. An actor that answers
-/// nothing, as one that blocks, is returned after a second, or when
-/// `options.patience` is over. One thread of a process at a time: CAF 0.17 may
-/// lose answers of a node that several connect to.
+/// Returns the handle of an actor that another process has published, once that
+/// actor has answered: after CAF's handshake alone, two nodes that connect to
+/// each other at the same moment may have no connection. An actor that answers
+/// nothing, such as a blocking actor, is returned after a second, or when
+/// `options.patience` is over. Only one thread of a process may call this at a
+/// time: CAF 0.17 may lose answers of a node to which several threads connect.
 /// @returns `master_down` if nobody answers there in time, and at once if the
 ///          connection is refused or the actor has exited: trying again may
-///          help; also if that side wants TLS and this one has none.
+///          help; also if that side wants TLS and this side has none.
 ///          `invalid_argument` if the actor there is of another type, if TLS
-///          refused one of the two, for an address that is not protected, a
-///          bad configuration, or a system without CAF's middleman (see
+///          refused one of the two sides, for an address that is not protected,
+///          a bad configuration, or a system without CAF's middleman (see
 ///          `use_network`).
 template <class Handle>
 [[nodiscard]] caf::expected<Handle>
@@ -63,13 +63,13 @@ remote_handle(caf::actor_system& system, const std::string& host,
 }
 
 /// Sends a request to an actor of another process from the actor `self`, a
-/// pointer or a `caf::scoped_actor`. As CAF's own, but that one lets whoever
-/// asks a node that is lost already wait for its whole timeout; here the answer
-/// is `master_down` at once if the actor has exited or its node is lost, before
-/// or after it was asked; or CAF's `request_receiver_down`, if this node has
-/// not yet heard of its end.
-/// @param timeout then the answer is CAF's `request_timeout`; an actor of this
-///                process has no limit.
+/// pointer or a `caf::scoped_actor`. With CAF's own request, the sender waits
+/// for the whole timeout if the node is already lost. Here the answer is
+/// `master_down` at once if the actor has exited or its node is lost, before or
+/// after the request, or CAF's `request_receiver_down` if this node has not yet
+/// heard of the actor's end.
+/// @param timeout after that, the answer is CAF's `request_timeout`; an actor
+///                of this process has no limit.
 template <class Self, class Handle, class... Ts>
 auto request_remote(Self&& self, caf::timespan timeout, const Handle& handle,
                     Ts&&... xs) {
@@ -77,11 +77,11 @@ auto request_remote(Self&& self, caf::timespan timeout, const Handle& handle,
                                 std::forward<Ts>(xs)...);
 }
 
-/// Returns the handle of a master that another process has published, good for
-/// `register_slave`, `register_slave_thread` and `spawn_sync_relay`. Errors as
-/// `remote_handle`. With CAF 0.17 it does not compile for bare floating-point
-/// messages, nor for vectors and arrays of them, whose NaN and infinities CAF
-/// does not send as they are.
+/// Returns the handle of a master that another process has published, usable
+/// for `register_slave`, `register_slave_thread` and `spawn_sync_relay`. Errors
+/// as `remote_handle`. With CAF 0.17 it does not compile for bare
+/// floating-point messages, nor for vectors and arrays of them: CAF does not
+/// send their NaN and infinities as they are.
 template <class In, class Out>
 [[nodiscard]] caf::expected<sync_master_actor<In, Out>>
 remote_master(caf::actor_system& system, const std::string& host,

@@ -12,7 +12,7 @@ namespace syncnorm {
 
 /// What the copies of one sub-module share while they are told that they are
 /// copies: copy 0 publishes something, as a rule the handle of its master, and
-/// the others read it. One thread uses it at a time.
+/// the others read it. Only one thread may use it at a time.
 class callback_context {
 public:
   /// @param path   names the sub-module inside the tree; empty for the root.
@@ -59,9 +59,9 @@ private:
   std::any published_;
 };
 
-/// A module with something to do when it becomes one of several copies. Modules
-/// that are reached by pointers to a polymorphic base derive from it; for other
-/// types a member function of the same name is enough.
+/// A module that must act when it becomes one of several copies. Modules that
+/// are reached by pointers to a polymorphic base derive from this class; for
+/// other types, a member function of the same name is enough.
 class replicable {
 public:
   replicable() = default;
@@ -75,12 +75,12 @@ public:
   virtual void on_data_parallel_replicate(callback_context& context,
                                           std::int64_t copy_id) = 0;
 
-  /// Called when the copies part, for example to be replicated anew after an
+  /// Called when the copies part, for example to be replicated again after an
   /// error.
   virtual void on_data_parallel_release() {}
 
-  /// Called on the sub-modules of a copy that cannot go on: whoever waits for
-  /// it must be told `why`.
+  /// Called on the sub-modules of a copy that cannot go on: participants that
+  /// wait for this copy must be told `why`.
   virtual void on_data_parallel_failure(const std::string& why) {
     std::ignore = why;
   }

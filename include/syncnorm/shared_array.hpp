@@ -15,11 +15,10 @@
 
 namespace syncnorm {
 
-/// An immutable array of float32, float64 or int64 as a message carries it:
-/// copies share one block of memory inside a process. To another node it
-/// travels as a count and raw little-endian bytes, so that every value arrives
-/// with the same bits: infinities, NaN payloads, negative zero and subnormals
-/// too.
+/// An immutable array of float32, float64 or int64 in a message: inside a
+/// process, copies share one block of memory. To another node, it travels as a
+/// count and raw little-endian bytes, so that every value arrives with the same
+/// bits: infinities, NaN payloads, negative zero and subnormals too.
 template <class T>
 class shared_array {
 public:
@@ -55,7 +54,7 @@ public:
     return data();
   }
 
-  /// Behind the last element.
+  /// Past the last element.
   [[nodiscard]] const T* end() const noexcept {
     return data() + size();
   }
@@ -101,7 +100,8 @@ public:
 private:
   using shared_view = std::shared_ptr<const std::span<const T>>;
 
-  /// Returns all of `values`, a vector, which live as long.
+  /// Returns a view of all of `values`, a vector, which lives as long as the
+  /// view.
   template <class Vector>
   static shared_view keep(Vector values) {
     struct kept {

@@ -18,9 +18,9 @@
 
 namespace syncnorm {
 
-/// An immutable tensor as a message carries it: copies share its memory inside
-/// a process. To another node it travels as its layout and raw little-endian
-/// bytes, samples without gaps; it must lie in host memory for that.
+/// An immutable tensor in a message: inside a process, copies share its memory.
+/// To another node, it travels as its layout and raw little-endian bytes,
+/// without gaps between samples; for that, it must lie in host memory.
 class shared_tensor {
 public:
   /// The largest tensor that is accepted from another node, in bytes: about
@@ -31,7 +31,7 @@ public:
   /// No tensor. It cannot be sent to another node.
   shared_tensor() = default;
 
-  /// Memory that `owner` keeps, and that nobody writes to any more.
+  /// A tensor in memory that `owner` keeps and nobody writes to any more.
   shared_tensor(const const_tensor_view& view,
                 std::shared_ptr<const void> owner)
       : view_{view},
@@ -42,9 +42,9 @@ public:
     return view_;
   }
 
-  /// Returns `count` samples from `first` on, in the same memory: how a batch
-  /// is scattered.
-  /// @throws error `invalid_argument` if they are not there.
+  /// Returns `count` samples from `first` on, in the same memory, for example
+  /// to scatter a batch.
+  /// @throws error `invalid_argument` if the tensor does not have them.
   [[nodiscard]] shared_tensor samples(std::int64_t first,
                                       std::int64_t count) const;
 
@@ -96,7 +96,7 @@ public:
     auto layout = detail::parse_tensor_header(header, size);
     if (!layout)
       return false;
-    // Memory is taken as the bytes come: a size that lies costs little.
+    // Memory is allocated as the bytes arrive: a false size costs little.
     auto memory = std::make_shared<detail::unset_vector<std::byte>>();
     while (memory->size() < size) {
       auto done = memory->size();
@@ -121,7 +121,7 @@ private:
   std::shared_ptr<const void> owner_;
 };
 
-/// Several tensors as one message carries them.
+/// Several tensors in one message.
 struct shared_tensors {
   /// In order.
   std::vector<shared_tensor> each;
@@ -134,13 +134,13 @@ auto inspect(Inspector& f, shared_tensors& x) {
                                 detail::field("each", x.each));
 }
 
-/// Memory for a tensor that is still to be written, to become a `shared_tensor`
-/// then. For many tensors that follow each other see `tensor_pool`.
+/// Memory for a tensor that is still to be written and then becomes a
+/// `shared_tensor`. For many tensors in a row, see `tensor_pool`.
 class tensor_memory {
 public:
-  /// As `layout`, but with samples without gaps. In host memory, aligned to 64
-  /// bytes, or, given a stream, in that of its device from here on in the
-  /// stream. Its content is unspecified.
+  /// A tensor of `layout`, but without gaps between samples. It lies in host
+  /// memory, aligned to 64 bytes, or, given a stream, in memory of its device,
+  /// valid from here on in the stream. Its content is unspecified.
   /// @throws error as `make_layout`, before memory is taken; `device_failure`.
   explicit tensor_memory(tensor_layout layout,
                          const device_stream& stream = {});
@@ -150,7 +150,7 @@ public:
     return view_;
   }
 
-  /// Nobody may write any more.
+  /// The tensor, to which nobody may write any more.
   [[nodiscard]] shared_tensor share() const {
     return {view_, bytes_};
   }
@@ -166,10 +166,10 @@ private:
   [[nodiscard]] static tensor_layout without_gaps(const tensor_layout& layout,
                                                   device where);
 
-  /// How many of them a tensor without gaps in host memory takes.
+  /// How many cache lines a tensor without gaps takes in host memory.
   [[nodiscard]] static std::size_t lines_for(const tensor_layout& layout);
 
-  /// Without gaps, in host memory that `lines` keeps.
+  /// A tensor without gaps, in host memory that `lines` keeps.
   tensor_memory(const tensor_layout& layout,
                 std::shared_ptr<cache_line[]> lines);
 

@@ -20,31 +20,32 @@
 
 namespace syncnorm {
 
-/// A slave's end of the connection to its master, good for one generation. It
-/// takes part in a round in three ways: from an actor, which goes on when the
-/// reply comes; as a future; and blocking.
+/// A slave's end of the connection to its master, valid for one generation. It
+/// offers three ways to take part in a round: from an actor, which goes on when
+/// the reply comes; with a future; and blocking.
 ///
-/// An actor makes one from the ticket that its registration was answered with.
-/// An ordinary thread gets one from `sync_master::register_slave` or
-/// `register_slave_thread`; letting go of that one is leaving: a round that
-/// waits for it fails with `participant_down`. The master learns of it a little
-/// later: until then, or until a round has run or failed, another registration
-/// under its identifier is a `duplicate_identifier`. After an error a pipe is
-/// of no more use: register again. One that was moved from, or made with a null
-/// master, answers `invalid_argument`; to an actor, it is CAF's own
-/// (`caf::sec::invalid_argument`, with CAF 1.x `caf::sec::invalid_request`).
+/// An actor makes a pipe from the ticket that answers its registration. An
+/// ordinary thread gets one from `sync_master::register_slave` or
+/// `register_slave_thread`. Letting go of a thread's pipe means leaving: a
+/// round that waits for this slave fails with `participant_down`. The master
+/// learns of it a little later; until then, or until a round has run or failed,
+/// another registration under the same identifier is a `duplicate_identifier`.
+/// After an error, a pipe can no longer be used: register again. A pipe that
+/// was moved from, or made with a null master, answers `invalid_argument`; an
+/// actor gets CAF's own code (`caf::sec::invalid_argument`, or with CAF 1.x
+/// `caf::sec::invalid_request`).
 ///
-/// One thread or actor uses a pipe at a time. What waits (`run_slave` without
-/// an actor, `await_reply`, the future's `get`) is not to be called from one of
-/// CAF's workers. The actor system must outlive a thread's pipe, or the
-/// system's destructor waits for ever.
+/// Only one thread or actor may use a pipe at a time. Do not call the functions
+/// that wait (`run_slave` without an actor, `await_reply`, the future's `get`)
+/// from one of CAF's workers. The actor system must outlive a thread's pipe, or
+/// the system's destructor waits forever.
 template <class In, class Out>
 class slave_pipe {
 public:
   /// The handle of its master.
   using master_type = sync_master_actor<In, Out>;
 
-  /// For an actor that was registered by a request of its own.
+  /// For an actor that was registered by its own request.
   slave_pipe(master_type master, const slave_ticket& ticket)
       : master_{std::move(master)},
         ticket_{ticket} {}
@@ -54,18 +55,18 @@ public:
     return ticket_.first.identifier;
   }
 
-  /// The master's generation in which it is registered.
+  /// The master's generation in which this slave is registered.
   [[nodiscard]] std::uint64_t generation() const noexcept {
     return ticket_.first.generation;
   }
 
-  /// Sends `message` into the next round from the actor `self`, a pointer to it
-  /// or a `caf::scoped_actor`, which must be the one that registered. Use
-  /// `.then(...)` on what it returns; the master answers in time. If it has
+  /// Sends `message` into the next round from the actor `self` (a pointer or a
+  /// `caf::scoped_actor`), which must be the actor that registered. Use
+  /// `.then(...)` on the result; the master answers in time. If the master has
   /// exited, or its node is considered lost, the error is `master_down`, or
-  /// CAF's `request_receiver_down` if this node has not yet heard of its end;
-  /// if it hangs on another node, CAF's `request_timeout`, a second after the
-  /// round's deadline.
+  /// CAF's `request_receiver_down` if this node has not yet heard of the
+  /// master's end; if the master hangs on another node, it is CAF's
+  /// `request_timeout`, a second after the round's deadline.
   template <class Self>
   auto run_slave(Self&& self, In message) {
     return detail::request_master(self, patience(), master_, identifier(),
@@ -73,15 +74,15 @@ public:
                                   std::move(message));
   }
 
-  /// Sends `message` into the next round and returns the future of the reply,
-  /// which is the same object each time: get it before the next call. It waits
-  /// for nobody, but the callback may run in this call; see `sync_callback`.
-  /// The future's `get` has no deadline of its own, if a callback or another
-  /// node hangs; `await_reply` has.
+  /// Sends `message` into the next round and returns the future of the reply.
+  /// The future is the same object each time: get the reply before the next
+  /// call. This call waits for nobody, but the callback may run in it; see
+  /// `sync_callback`. The future's `get` has no deadline of its own if a
+  /// callback or another node hangs; `await_reply` has one.
   ///
-  /// A message that cannot be sent has a future of its own, which holds the
-  /// error: `invalid_argument` if the last reply has not been fetched, or for
-  /// an actor's pipe to a master on another node; `deadline_exceeded` if this
+  /// If the message cannot be sent, a separate future holds the error:
+  /// `invalid_argument` if the last reply has not been fetched, or for an
+  /// actor's pipe to a master on another node; `deadline_exceeded` if this
   /// participant has left by its own timeout.
   future_result<Out>& run_slave_async(In message) {
     if (!link_)
@@ -100,13 +101,13 @@ public:
   }
 
   /// Sends `message` into the next round and waits for the reply.
-  /// @param timeout how long it waits once the message is sent, which takes as
+  /// @param timeout how long to wait once the message is sent; sending takes as
   ///                long as the callback if that runs here (see
-  ///                `run_slave_async`); left out, a second more than the
-  ///                round's own deadline. Past it the result is
-  ///                `deadline_exceeded`, and this participant has left. For a
-  ///                thread's pipe only: an actor's answers `invalid_argument`,
-  ///                and sends nothing.
+  ///                `run_slave_async`). If left out, a second more than the
+  ///                round's own deadline. After that, the result is
+  ///                `deadline_exceeded`, and this participant has left. A
+  ///                timeout is for a thread's pipe only: with one, an actor's
+  ///                pipe answers `invalid_argument` and sends nothing.
   [[nodiscard]] caf::expected<Out>
   run_slave(In message, std::optional<caf::timespan> timeout = std::nullopt) {
     if (auto reason = refusal())
@@ -117,9 +118,9 @@ public:
     return await_reply(timeout);
   }
 
-  /// Waits for the reply to what `run_slave_async` has sent, which may have
-  /// been another thread. It is `invalid_argument` if there is no reply to wait
-  /// for, and `deadline_exceeded` at once if this participant has left.
+  /// Waits for the reply to what `run_slave_async` has sent, possibly on
+  /// another thread. The result is `invalid_argument` if there is no reply to
+  /// wait for, and `deadline_exceeded` at once if this participant has left.
   /// @param timeout as for `run_slave`.
   [[nodiscard]] caf::expected<Out>
   await_reply(std::optional<caf::timespan> timeout = std::nullopt) {
@@ -145,10 +146,10 @@ public:
 
   /// Tells the master that this slave cannot do its part of the next round: the
   /// round fails with `participant_failed` and that reason for the others, or,
-  /// with `continue_with_survivors`, goes on without this slave. So does one
-  /// that is not complete yet, also if this slave has sent its message into it:
-  /// to have its reply, wait for that first. For an actor, `self` is the one
-  /// that registered.
+  /// with `continue_with_survivors`, goes on without this slave. The same
+  /// happens to a round that is not complete yet, even if this slave has sent
+  /// its message into it: to get that round's reply, wait for it first. `self`
+  /// is the actor that registered.
   template <class Self>
   void give_up(Self&& self, std::string why) {
     detail::send(self, master_, give_up_atom_v, next_tag(), std::move(why));
@@ -156,7 +157,7 @@ public:
 
   /// The same for a thread.
   /// @returns no error, or `invalid_argument` for an actor's pipe, which tells
-  ///          nobody: the master takes it from the actor only.
+  ///          nobody: the master accepts this only from the actor.
   [[nodiscard]] caf::error give_up(std::string why) {
     if (!master_)
       return no_master();
@@ -164,8 +165,8 @@ public:
       return make_error(errc::invalid_argument,
                         about()
                             + "an actor's pipe gives up by give_up(self, why)");
-    // By the way that its messages go, none of which may overtake it; in the
-    // name of the agent, which is the one that registered.
+    // Sent the same way as its messages, none of which may overtake it, and in
+    // the name of the agent, which is the actor that registered.
     if (!detail::is_distant(master_))
       detail::send_as(agent_->actor(), master_, give_up_atom_v, next_tag(),
                       std::move(why));
@@ -201,7 +202,7 @@ private:
                             "a null one");
   }
 
-  /// Nobody rings for who waits on an actor's pipe.
+  /// An actor's pipe has no timer to wake a thread that waits.
   [[nodiscard]] caf::error no_timer() const {
     return make_error(errc::invalid_argument,
                       about()
@@ -209,7 +210,7 @@ private:
                             "run_slave(self, message), or a thread's pipe");
   }
 
-  /// Why a thread's message cannot be sent, if so.
+  /// Why a thread's message cannot be sent, if it cannot.
   [[nodiscard]] caf::error refusal() const {
     if (!master_)
       return no_master();
@@ -229,7 +230,7 @@ private:
     return {};
   }
 
-  /// For an answer. The ticket may come from another node.
+  /// How long to wait for an answer. The ticket may come from another node.
   [[nodiscard]] caf::timespan patience() const noexcept {
     return std::clamp(ticket_.deadline, caf::timespan{0}, max_deadline)
            + std::chrono::seconds{1};
@@ -249,14 +250,14 @@ private:
 
 /// Registers an ordinary thread as a slave of `master`, here or on another
 /// node, and waits for the answer.
-/// @param system must outlive the pipe, or the system's destructor waits for
-///               ever.
+/// @param system must outlive the pipe, or the system's destructor waits
+///               forever.
 /// @returns the pipe, or an error of `register_slave_atom`, `invalid_argument`
-///          for a null master, or `master_down` for one that has not answered
-///          after a minute.
+///          for a null master, or `master_down` for a master that has not
+///          answered after a minute.
 ///
-/// Threads: waits for actors; not to be called from one of CAF's workers (it
-/// may wait for ever), but from a detached actor or a thread of your own.
+/// Threads: waits for actors; call it from a detached actor or a thread of your
+/// own, not from one of CAF's workers (it may wait forever).
 template <class In, class Out>
 [[nodiscard]] caf::expected<slave_pipe<In, Out>> register_slave_thread(
     caf::actor_system& system,

@@ -19,10 +19,10 @@
 
 namespace syncnorm {
 
-/// Spawns a master actor around `callback`. What `options` leave open, the
-/// system's configuration decides. It lives as long as somebody holds its
-/// handle, or until it is told to exit; once another node knows it, until it is
-/// told to exit, and an actor system waits for it.
+/// Spawns a master actor around `callback`. Options that are left open are
+/// taken from the system's configuration. The master lives until its last
+/// handle is gone or it is told to exit. Once another node knows it, it lives
+/// until it is told to exit, and its actor system waits for that.
 /// @throws error `invalid_argument` for an empty callback or options that
 ///         `resolve` refuses.
 template <class In, class Out>
@@ -41,9 +41,9 @@ spawn_sync_master(caf::actor_system& system, sync_options options,
 
 /// Spawns a master actor whose replicas may stand behind relays; see
 /// `spawn_sync_relay`.
-/// @throws error as above, for an empty function of `reduction`, and for less
-///         than 0 participants of it or another number than that of `options`,
-///         if both have one.
+/// @throws error as above; also for an empty function in `reduction`, and for
+///         `reduction.participants` below 0 or different from the number in
+///         `options`, if both have one.
 template <class In, class Out>
 [[nodiscard]] sync_master_actor<In, Out>
 spawn_sync_master(caf::actor_system& system, sync_options options,
@@ -60,11 +60,13 @@ spawn_sync_master(caf::actor_system& system, sync_options options,
 }
 
 /// Registers the actor `self`, a pointer or a `caf::scoped_actor`, as a slave
-/// of `master`: `.then` gets a `slave_ticket`, of which to make a `slave_pipe`.
-/// @param timeout how long a master on another node may take; then it is CAF's
-///                `request_timeout`. One that has exited, or whose node is
-///                lost, is `master_down`, or CAF's `request_receiver_down` if
-///                this node has not yet heard of its end.
+/// of `master`: `.then` gets a `slave_ticket`, from which to make a
+/// `slave_pipe`.
+/// @param timeout how long a master on another node may take; after that, the
+///                error is CAF's `request_timeout`. If the master has exited or
+///                its node is lost, the error is `master_down`, or CAF's
+///                `request_receiver_down` if this node has not yet heard of the
+///                master's end.
 template <class Self, class Master>
 auto register_slave(Self&& self, const Master& master, std::int64_t identifier,
                     caf::timespan timeout = detail::registration_time) {
@@ -74,8 +76,8 @@ auto register_slave(Self&& self, const Master& master, std::int64_t identifier,
 
 namespace detail {
 
-/// How long an owner waits for a master on another node: a second more than the
-/// deadline that its own node's configuration sets.
+/// How long an owner waits for a master on another node: a second longer than
+/// the deadline in the owner's own node's configuration.
 template <class Master>
 caf::timespan owner_timeout(const Master& master) {
   if (!is_distant(master))
@@ -86,14 +88,15 @@ caf::timespan owner_timeout(const Master& master) {
 
 } // namespace detail
 
-/// Sends the master's own message of the next round from the actor `self`:
-/// `.then` gets the reply for identifier 0. The same actor must lead all rounds
-/// and live on: its end is that of the generation, also between two rounds. The
-/// message names no round: if one has failed, and a slave has registered again
-/// since, this one is of the new generation, and `self` is not told.
-/// @param timeout as for `register_slave`. Left out, a second more than the
-///                deadline of this node's configuration; a master with a
-///                longer one needs more.
+/// Sends the owner's message of the next round from the actor `self`: `.then`
+/// gets the reply for identifier 0. The same actor must lead all rounds and
+/// stay alive: if it ends, even between two rounds, so does the generation. The
+/// message names no round: if a round has failed, and a slave has registered
+/// again since, the message belongs to the new generation, and `self` is not
+/// told of the failure.
+/// @param timeout as for `register_slave`. If left out, a second more than the
+///                deadline in this node's configuration; a master with a longer
+///                deadline needs a longer timeout.
 template <class Self, class Master, class In>
 auto run_master(Self&& self, const Master& master, In message,
                 std::optional<caf::timespan> timeout = std::nullopt) {
@@ -111,23 +114,23 @@ auto read_metrics(Self&& self, const Master& master,
                                 get_metrics_atom_v);
 }
 
-/// A master for threads: spawns the actor, leads its rounds, and ends it when
-/// it goes. Those who are actors take part through `handle`.
+/// A master for threads: spawns the actor, leads its rounds, and ends the actor
+/// when destroyed. Participants that are actors use `handle`.
 ///
-/// Threads: waits for actors; not to be called from one of CAF's workers (it
-/// may wait for ever), but from a detached actor or a thread of your own.
-/// Several threads may call `register_slave`, `nr_slaves` and `handle` at a
-/// time, the others one.
+/// Threads: waits for actors; use it from a detached actor or a thread of your
+/// own, not from one of CAF's workers (it may wait forever). Several threads
+/// may call `register_slave`, `nr_slaves` and `handle` at the same time; the
+/// other functions are for one thread at a time.
 template <class In, class Out>
 class sync_master {
 public:
   /// The master's handle.
   using handle_type = sync_master_actor<In, Out>;
-  /// What its slaves have.
+  /// The pipe that its slaves have.
   using pipe_type = slave_pipe<In, Out>;
 
   /// @param system must outlive this object and its pipes, or the system's
-  ///               destructor waits for ever.
+  ///               destructor waits forever.
   /// @param callback a `sync_callback` or a `sync_reduction`.
   /// @throws error as `spawn_sync_master`.
   template <class Callback>
@@ -152,23 +155,23 @@ public:
     return handle_;
   }
 
-  /// Registers a slave that is a thread. After a round has run or failed the
-  /// first registration begins a new generation, in which all register again,
-  /// and pipes of the old one get `stale`; a registration with an invalid
-  /// identifier is refused and begins no generation.
-  /// @param identifier 1 or more, each once a generation.
+  /// Registers a slave that is a thread. After a round has run or failed, the
+  /// first registration begins a new generation: all slaves must register
+  /// again, and pipes of the old generation get `stale`. A registration with an
+  /// invalid identifier is refused and begins no generation.
+  /// @param identifier 1 or more, each once per generation.
   /// @returns as `register_slave_thread`.
   [[nodiscard]] caf::expected<pipe_type>
   register_slave(std::int64_t identifier) {
     return register_slave_thread<In, Out>(*system_, handle_, identifier);
   }
 
-  /// Sends the master's message of the next round and waits for its reply.
-  /// After a failed round that is one of the new generation, if a slave has
-  /// registered again already; otherwise the result is the error, once.
-  /// @param timeout as for `slave_pipe::run_slave`. Past it the owner has left
-  ///                the round, as by `give_up`; the next generation has it
-  ///                again.
+  /// Sends the owner's message of the next round and waits for the reply. After
+  /// a failed round, the message belongs to the new generation if a slave has
+  /// already registered again; otherwise the result is the round's error, once.
+  /// @param timeout as for `slave_pipe::run_slave`. After that, the owner has
+  ///                left the round, as by `give_up`; it takes part again from
+  ///                the next generation on.
   /// @returns the reply, the round's error, or `invalid_argument` as
   ///          `send_master`.
   [[nodiscard]] caf::expected<Out>
@@ -178,10 +181,10 @@ public:
     return await_reply(timeout);
   }
 
-  /// The first half of `run_master`: sends. It waits for nobody, but the
-  /// callback may run in this call; see `sync_callback`.
-  /// @returns no error, or `invalid_argument`, and sends nothing, if the reply
-  ///          to the last message has not been taken by `await_reply`.
+  /// The first half of `run_master`: sends the message. It waits for nobody,
+  /// but the callback may run in this call; see `sync_callback`.
+  /// @returns no error, or `invalid_argument`, with nothing sent, if
+  ///          `await_reply` has not yet taken the reply to the last message.
   [[nodiscard]] caf::error send_master(In message) {
     if (link_->is_outstanding())
       return make_error(errc::invalid_argument,
@@ -195,7 +198,7 @@ public:
     return {};
   }
 
-  /// The second half, which may be another thread's.
+  /// The second half, which may run on another thread: waits for the reply.
   /// @param timeout as for `run_master`.
   /// @returns the reply, the round's error, or `invalid_argument` if there is
   ///          no reply to wait for.
@@ -215,16 +218,17 @@ public:
 
   /// Tells the slaves that the owner cannot do its part of the next round: the
   /// round fails with `participant_failed` and that reason for all of them. So
-  /// does one that is not complete yet, as by `slave_pipe::give_up`.
+  /// does a round that is not complete yet, as with `slave_pipe::give_up`.
   void give_up(std::string why) {
     detail::anon_send(handle_, give_up_atom_v, round_tag{}, std::move(why),
                       detail::reply_slot{link_});
   }
 
-  /// Number of slaves that are registered for the next round, a relay as all
-  /// that it stands for; 0 after a round that has failed, until the first
-  /// registers again, and if the master is down, which `read_metrics` reports
-  /// as an error. It waits without a deadline: as long as a callback runs.
+  /// Number of slaves that are registered for the next round (a relay counts as
+  /// all replicas that it stands for). It is 0 after a failed round, until the
+  /// first slave registers again, and if the master is down, which
+  /// `read_metrics` reports as an error. This call waits without a deadline, as
+  /// long as a callback runs.
   [[nodiscard]] std::uint64_t nr_slaves() const {
     std::uint64_t result = 0;
     detail::logger_guard guard;
@@ -236,7 +240,7 @@ public:
   }
 
 private:
-  /// The reply may still come: not into the rounds that follow.
+  /// The reply may still come, but must not reach the rounds that follow.
   void leave() {
     give_up("it waited past its own deadline");
     link_ = std::make_shared<detail::thread_link<Out>>();

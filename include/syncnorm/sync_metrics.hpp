@@ -30,41 +30,42 @@ auto inspect(Inspector& f, failure_count& x) {
 }
 
 /// What a master has counted since it was spawned, over all generations. With
-/// CAF 1.x the same numbers stand in the metric registry of the actor system,
+/// CAF 1.x, the same numbers are in the metric registry of the actor system,
 /// labelled with the layer: the counters `syncnorm.rounds` and
 /// `syncnorm.failures` (labelled with the cause as well) and the histogram
 /// `syncnorm.wait-time`.
 struct sync_metrics {
-  /// The upper bounds of the histogram's buckets, in seconds. There is one
-  /// bucket more, for what is above all of them.
+  /// The upper bounds of the histogram's buckets, in seconds. There is one more
+  /// bucket, for what is above all of them.
   static constexpr std::array<double, 13> wait_bounds{
       1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 0.1, 0.3, 1, 10, 60};
 
   /// The master's layer.
   std::string layer;
-  /// Who takes part now: the owner, and each slave and each relay as one. So
-  /// many messages come in a round. After a failed round the owner alone, until
-  /// the first registers again.
+  /// How many take part now: the owner, and each slave and each relay as one.
+  /// This is the number of messages per round. After a failed round, only the
+  /// owner, until the first registers again.
   std::uint64_t participants = 0;
   /// Rounds that were completed.
   std::uint64_t rounds = 0;
-  /// By cause, of those that have occurred, how many
+  /// For each cause that has occurred, how many
   ///
   /// - rounds failed,
   /// - slaves were expelled from a round that went on,
-  /// - rounds went on at their deadline without some who had not registered.
+  /// - rounds went on at their deadline without some that had not registered.
   ///
   /// A generation that begins and a master that ends between two rounds are no
   /// failures. Nor is a participant that lets go of its pipe or exits in good
-  /// order between two rounds, until somebody comes to the round that it is
-  /// missing from; with survivors, who do not miss it, it is neither counted
-  /// nor logged. How somebody behind a relay has ended is not known: with
-  /// `fail_round` it counts as good order, with survivors as a failure.
+  /// order between two rounds, until another participant comes to the round
+  /// from which it is missing; with survivors, who do not miss it, it is
+  /// neither counted nor logged. How a participant behind a relay has ended is
+  /// not known: with `fail_round` it counts as good order, with survivors as a
+  /// failure.
   std::vector<failure_count> failures;
   /// Of the completed rounds: how many took how long from their first message
-  /// to their last, or to the moment at which they went on without those who
-  /// had not come, which is how long the first participant waited. One number
-  /// for each of `wait_bounds`, and one for what is above.
+  /// to their last, or until they went on without those that had not come; this
+  /// is how long the first participant waited. One number for each of
+  /// `wait_bounds`, and one for what is above.
   std::vector<std::uint64_t> waits =
       std::vector<std::uint64_t>(wait_bounds.size() + 1);
   /// The sum of these times.

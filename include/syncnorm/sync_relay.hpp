@@ -30,31 +30,31 @@ struct replica_range {
   friend bool operator==(const replica_range&, const replica_range&) = default;
 };
 
-/// Spawns a relay: to the slaves of `range`, which register with it under their
-/// own identifiers, it is their master; to `parent`, the master or another
-/// relay, here or on another node, it is one participant. One message a round
-/// goes to the parent, and one comes back. The reply has the same bits as if
-/// all slaves had registered with the master itself.
+/// Spawns a relay. The slaves of `range` register with it under their own
+/// identifiers and see it as their master. `parent` (the master or another
+/// relay, here or on another node) sees it as one participant. In each round,
+/// one message goes to the parent, and one comes back. The reply has the same
+/// bits as if all slaves had registered with the master itself.
 ///
-/// A slave's registration is answered when the relay's own was. Every replica
-/// of the range must register and take part. Deadline and failure policy are
-/// the master's. A round fails for all replicas of the tree or for none, except
-/// where a relay is lost, has waited in vain for its parent's answer, or takes
-/// in a replica anew before that. All are told the same error, which names the
-/// replica; if several fail at the same time, not all need hear of the same
-/// one. A relay that dies, or whose node is lost, is named with its range.
-/// After that, slaves register again with the same relay. If the relay has
-/// died, others can take its range; if the parent has, spawn a relay with the
-/// new parent.
+/// A slave's registration is answered when the relay's own has been answered.
+/// Every replica of the range must register and take part. Deadline and failure
+/// policy are the master's. A round fails for all replicas of the tree or for
+/// none, except where a relay is lost, has waited in vain for its parent's
+/// answer, or registers a replica again before that answer. All participants
+/// get the same error, which names the replica at fault; if several replicas
+/// fail at the same time, not all participants need hear of the same one. If a
+/// relay dies or its node is lost, the error names its range. After a failure,
+/// slaves register again with the same relay. If the relay has died, others can
+/// take its range; if the parent has died, spawn a relay with the new parent.
 ///
-/// The relay lives as long as somebody holds its handle, or until it is told to
-/// exit; with a parent on another node, or once another node knows it, until it
-/// is told to exit, and an actor system waits for it.
+/// The relay lives until its last handle is gone or it is told to exit. With a
+/// parent on another node, or once another node knows it, it lives until it is
+/// told to exit, and its actor system waits for that.
 /// @param layer as the master's.
 /// @param merge the `sync_reduction::merge` of the master.
 /// @throws error `invalid_argument` for an empty layer name or function, a null
-///         parent, a range that is empty, does not begin with 1 or more, or
-///         goes beyond 2^63 - 2, or a bad configuration.
+///         parent, a range that is empty, begins below 1 or goes beyond
+///         2^63 - 2, or a bad configuration.
 template <class In, class Out>
 [[nodiscard]] sync_master_actor<In, Out>
 spawn_sync_relay(caf::actor_system& system,
@@ -66,29 +66,30 @@ spawn_sync_relay(caf::actor_system& system,
 struct planned_relay {
   /// What it stands for.
   replica_range range;
-  /// Position of its parent in the plan, or nothing: the master.
+  /// Position of its parent in the plan; nothing if that is the master.
   std::optional<std::size_t> parent;
 };
 
-/// The relays that `replicas` replicas, the owner with identifier 0 included,
-/// need so that nobody takes more than about `fan_in` messages a round: none up
-/// to `fan_in`, else a tree in which each relay stands for a node of the merge
-/// tree. Parents come before their children.
+/// The relays that `replicas` replicas (including the owner, identifier 0) need
+/// so that no actor takes more than about `fan_in` messages per round: none for
+/// up to `fan_in` replicas, otherwise a tree in which each relay stands for a
+/// node of the merge tree. Parents come before their children.
 /// @throws error `invalid_argument` for less than 1 replica or a fan-in below
 ///         2.
 [[nodiscard]] std::vector<planned_relay> plan_relays(std::int64_t replicas,
                                                      std::int64_t fan_in);
 
-/// Where the replicas of a master register: with the master itself or, if they
-/// are more than the fan-in, with the relays of a tree in this process, which
-/// exit when this object goes.
+/// Where the replicas of a master register: with the master itself or, if there
+/// are more replicas than the fan-in, with a tree of relays in this process;
+/// the relays exit when this object is destroyed.
 template <class In, class Out>
 class sync_relays {
 public:
   /// A master's or a relay's handle.
   using handle_type = sync_master_actor<In, Out>;
 
-  /// @param master may be null where no relay is needed; then `at` is, too.
+  /// @param master may be null if no relay is needed; then `at` returns null,
+  ///               too.
   /// @param replicas how many there will be, the owner included.
   /// @throws error as `plan_relays` and `spawn_sync_relay`.
   sync_relays(caf::actor_system& system, handle_type master,
@@ -111,9 +112,9 @@ public:
       caf::anon_send_exit(x, caf::exit_reason::user_shutdown);
   }
 
-  /// With whom the slave of that identifier registers.
+  /// The actor with which the slave of that identifier registers.
   [[nodiscard]] const handle_type& at(std::int64_t identifier) const {
-    // Leaves stand at the end, in ascending order.
+    // Leaves are at the end, in ascending order.
     for (auto i = plan_.size(); i-- > 0;) {
       const auto& range = plan_[i].range;
       if (identifier >= range.first && identifier < range.first + range.count)

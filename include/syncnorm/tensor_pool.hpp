@@ -12,18 +12,18 @@ class block_stack;
 
 } // namespace detail
 
-/// Host memory for tensors that follow each other: a tensor's memory is used
-/// again when the last message that shares it is gone, wherever that happens.
-/// Fresh memory would cost a page fault for each 4 KiB, more than the
-/// normalization itself.
+/// Host memory for tensors in a row: a tensor's memory is reused when the last
+/// message that shares it is gone, wherever that happens. Fresh memory would
+/// cost a page fault for each 4 KiB, which is more than the normalization
+/// itself.
 ///
-/// What is given back waits for the next `take` of about its size; one of
-/// another size frees what waits until something fits, so take tensors of one
+/// A returned block waits for the next `take` of about its size; a `take` of
+/// another size frees waiting blocks until one fits, so take tensors of one
 /// size from a pool. At most `max_idle` blocks wait. Tensors outlive their
 /// pool.
 class tensor_pool {
 public:
-  /// How many blocks wait at most to be used again.
+  /// The maximum number of blocks that wait to be reused.
   static constexpr std::size_t max_idle = 64;
 
   /// An empty pool.
@@ -33,12 +33,12 @@ public:
   tensor_pool(tensor_pool&&) noexcept;
   tensor_pool& operator=(tensor_pool&&) = delete;
 
-  /// Frees what waits.
+  /// Frees the waiting blocks.
   ~tensor_pool();
 
-  /// Memory for a tensor as `layout`, but with samples without gaps, in host
-  /// memory, aligned to 64 bytes; its content is unspecified. One thread at a
-  /// time.
+  /// Memory for a tensor of `layout`, but without gaps between samples, in host
+  /// memory, aligned to 64 bytes; its content is unspecified. Only one thread
+  /// at a time.
   /// @throws error as `make_layout`.
   [[nodiscard]] tensor_memory take(const tensor_layout& layout);
 

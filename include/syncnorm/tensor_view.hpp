@@ -31,8 +31,8 @@ enum class dtype : std::uint8_t {
 /// Returns `"float32"`, `"float64"`, `"float16"` or `"bfloat16"`.
 [[nodiscard]] std::string to_string(dtype type);
 
-/// The most channels of a tensor: far more than any memory holds, and so few
-/// that no workspace overflows.
+/// The maximum number of channels of a tensor: far more than any memory holds,
+/// but few enough that no workspace size overflows.
 inline constexpr std::int64_t max_channels = std::int64_t{1} << 48;
 
 /// How one sample lies in memory.
@@ -48,7 +48,7 @@ enum class memory_format : std::uint8_t {
 
 /// The shape of an activation tensor as batch normalization sees it: N samples
 /// of C channels of S spatial elements each. Element (n, c, s) lies
-/// `n * sample_stride + c * S + s` elements behind the first for
+/// `n * sample_stride + c * S + s` elements after the first for
 /// `channels_first`, and `n * sample_stride + s * C + c` for `channels_last`.
 struct tensor_shape {
   /// N.
@@ -66,11 +66,11 @@ struct tensor_shape {
   friend bool operator==(const tensor_shape&, const tensor_shape&) = default;
 };
 
-/// Everything about a tensor but its memory.
+/// Everything about a tensor except its memory.
 struct tensor_layout {
   /// The type of the elements.
   dtype type = dtype::float32;
-  /// How many.
+  /// How many elements there are.
   tensor_shape shape;
   /// In which order.
   memory_format format = memory_format::channels_first;
