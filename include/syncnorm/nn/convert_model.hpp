@@ -11,45 +11,47 @@
 
 namespace syncnorm::nn {
 
-/// How `convert_model` treats what C++ does not let it see.
+/// How `convert_model` treats owners that C++ does not let it see.
 struct ConvertOptions {
-  /// Convert a layer although somebody besides the module registry and
-  /// libtorch's containers holds it, such as a variable of the caller's. That
+  /// Convert a layer even if something besides the module registry and
+  /// libtorch's containers holds it, such as a variable of the caller. That
   /// holder keeps the plain layer.
   bool allow_other_owners = false;
 };
 
-/// Replaces every BatchNorm1d, 2d and 3d of libtorch below `model` by a
-/// synchronized layer and returns the model, or the new layer if `model` is a
-/// batch norm itself. Everything is kept: the parameters are the same tensors
-/// (an optimizer that has them goes on), the buffers share memory with the old
-/// ones, counters, training flags and all options are the same. Whether a layer
-/// is affine and tracks statistics is read from its tensors, not its options. A
-/// layer that stands in two places stays one layer. Other modules, norms of
-/// other kinds and classes derived from BatchNorm are left alone.
+/// Replaces every BatchNorm1d, 2d and 3d of libtorch below `model` with a
+/// synchronized layer and returns the model, or the new layer if `model` itself
+/// is a batch norm. Everything is kept: the parameters are the same tensors (an
+/// optimizer that holds them goes on working), the buffers share memory with
+/// the old ones, and counters, training flags and all options are the same.
+/// Whether a layer is affine and tracks statistics is read from its tensors,
+/// not its options. A layer that occurs in two places stays one layer. Other
+/// modules, norms of other kinds and classes derived from BatchNorm are left
+/// alone.
 ///
-/// Finds layers in the module registry, at any depth and below
-/// `DataParallelWithCallback`, and replaces them there, in `Sequential`,
-/// `ModuleList` and `ModuleDict`, and in modules that are
+/// Finds layers through the module registry, at any depth, also below
+/// `DataParallelWithCallback`. Replaces them in the registry, in `Sequential`,
+/// `ModuleList` and `ModuleDict`, and in modules that derive from
 /// `ReplaceableChildren`.
 ///
 /// A module that keeps its layer in a typed member, as in
 /// `torch::nn::BatchNorm2d bn{nullptr}; bn = register_module("bn", ...)`, goes
-/// on calling that member: C++ cannot replace it by another type. Write the
-/// member as `SynchronizedBatchNorm2d`, which is a plain batch norm until it
-/// is synchronized, or derive the module from `ReplaceableChildren`.
+/// on calling the layer in that member: C++ cannot replace it with one of
+/// another type. Declare the member as `SynchronizedBatchNorm2d`, which is a
+/// plain batch norm until it is synchronized, or derive the module from
+/// `ReplaceableChildren`.
 ///
 /// @throws error `invalid_argument`, before anything is changed, if `model` is
-///         null, if a layer has another owner than those named above, unless
-///         the options allow it, if it has only some of its tensors, or if
-///         `track_running_stats` was switched off on a layer that has running
-///         statistics, which no synchronized one can follow; it names the
-///         layer's path.
+///         null; if a layer has an owner other than those named above and the
+///         options do not allow that; if a layer has only some of its tensors;
+///         or if `track_running_stats` was switched off on a layer that has
+///         running statistics, which no synchronized layer can imitate. The
+///         error names the layer's path.
 [[nodiscard]] std::shared_ptr<torch::nn::Module>
 convert_model(std::shared_ptr<torch::nn::Module> model,
               const ConvertOptions& options = {});
 
-/// The same for a model of a known type, which it keeps.
+/// The same for a model of a known type; the result has that type.
 /// @throws error also if the model itself is a batch norm.
 template <class ModuleType>
 std::shared_ptr<ModuleType>

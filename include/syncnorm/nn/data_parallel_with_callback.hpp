@@ -22,8 +22,8 @@ namespace syncnorm::nn {
 
 /// Options of `DataParallelWithCallback`.
 struct DataParallelWithCallbackOptions {
-  /// One copy on each device; a device may stand several times. Empty: every
-  /// CUDA device, or where there is none the CPU, once.
+  /// One copy on each device; a device may be listed several times. Empty:
+  /// every CUDA device, or the CPU once if there is none.
   TORCH_ARG(std::vector<torch::Device>, devices);
 
   /// The one device that the output goes to; unset: the first of `devices`.
@@ -36,46 +36,47 @@ struct DataParallelWithCallbackOptions {
   TORCH_ARG(SynchronizeOptions, synchronize);
 };
 
-/// Runs copies of a model side by side, each on its part of the batch and on
-/// its thread, with synchronized layers synchronized: scatter, replicate,
-/// replication callbacks, parallel apply, gather. One backward call goes
-/// through the whole graph; it adds the gradients of all copies in the model's
-/// parameters. Works on any mix of devices, CPU copies included. Each copy on a
-/// CUDA device uses the stream that is the caller's current one there. Where
-/// copies on CPUs and on CUDA devices mix, statistics go through the host, for
-/// which the latter wait.
+/// Runs copies of a model side by side, each on its own part of the batch and
+/// its own thread, and synchronizes their synchronized layers: scatter,
+/// replicate, replication callbacks, parallel apply, gather. One backward call
+/// goes through the whole graph and adds up the gradients of all copies in the
+/// model's parameters. Works on any mix of devices, CPU copies included. Each
+/// copy on a CUDA device uses the caller's current stream on that device. Where
+/// copies on CPUs and on CUDA devices mix, statistics go through the host, and
+/// copies on CUDA devices wait for it.
 ///
-/// Threads: each copy uses its share of libtorch's threads, one at least. One
-/// thread uses the object at a time: a thread of your own or a detached actor,
-/// not one of CAF's workers, as it waits for actors, also while the layers
-/// register: each of them for a minute at most, or for ever if no worker is
-/// free to run the actors.
+/// Threads: each copy uses its share of libtorch's threads, at least one. Only
+/// one thread may use the object at a time: a thread of your own or a detached
+/// actor, not one of CAF's workers, because the object waits for actors. It
+/// also waits while layers register: a minute for each at most, or for ever if
+/// no worker is free to run the actors.
 ///
-/// Between passes the model may change: parameters, buffers, training flags,
+/// The model may change between passes: parameters, buffers, training flags,
 /// sub-modules, momentum and epsilon of synchronized layers. Other options and
-/// plain members are copied once; see `replica_set`. A pass after parameters
-/// were frozen, parameters, buffers or sub-modules registered, or the memory of
-/// one replaced (`set_data`, which `to` and `load` call), makes the copies
-/// anew, which takes longer, and so does one with another number of inputs.
-/// Making copies, as the first pass does, takes numbers from libtorch's global
-/// random generator. Where that matters, set its seed or put its state back
-/// afterwards.
+/// plain members are copied only once; see `replica_set`. A pass makes the
+/// copies anew, which takes longer, after parameters were frozen, after
+/// parameters, buffers or sub-modules were registered or the memory of one was
+/// replaced (`set_data`, which `to` and `load` call), and with another number
+/// of inputs. Making copies, as the first pass does, takes numbers from
+/// libtorch's global random generator. Where that matters, set its seed or
+/// restore its state afterwards.
 ///
-/// A forward pass may write to buffers, of which copy 0's are the model's own,
-/// not to parameters: copies on one device share their memory. A model with
+/// A forward pass may write to buffers (copy 0's are the model's own), but not
+/// to parameters, whose memory is shared by copies on one device. A model with
 /// sparse parameters or buffers is refused.
 ///
 /// A forward pass cannot call backward or `autograd::grad` through a
-/// synchronized layer: the graph is that of all copies, and is complete when
-/// they have ended. Nor can a backward pass call such a layer again, as
-/// checkpointing does: other copies would have to call it at the same time.
-/// Both are refused. Copies of `synchronize`, each with a graph and a thread of
-/// its own, can do both. Tensor hooks may be registered anywhere.
+/// synchronized layer: the graph belongs to all copies, and is complete only
+/// when all copies have ended. Nor can a backward pass call such a layer again,
+/// as checkpointing does: other copies would have to call it at the same time.
+/// Both are refused. Copies synchronized by `synchronize`, each with its own
+/// graph and thread, can do both. Tensor hooks may be registered anywhere.
 ///
-/// It has no `clone()`: clone `module()` and make another one around that.
+/// Has no `clone()`: clone `module()` and make another object around the clone.
 ///
-/// Errors: what a copy throws first is what the caller gets. The other copies
-/// stop at their next synchronized layer. The object works again afterwards.
+/// Errors: the caller gets the first exception that a copy throws. The other
+/// copies stop at their next synchronized layer. The object works again
+/// afterwards.
 class DataParallelWithCallbackImpl : public torch::nn::Module,
                                      public ReplaceableChildren {
 public:
@@ -83,14 +84,14 @@ public:
   using forward_function =
       std::function<torch::Tensor(torch::nn::Module&, const torch::Tensor&)>;
 
-  /// Is called with a copy of the module, and its number from 0.
+  /// Is called with a copy of the module, and the copy's number, from 0.
   using copy_function = std::function<void(torch::nn::Module&, std::size_t)>;
 
   /// @param system spawns the layers' masters; must outlive this object.
   /// @param module registered under the name "module"; a `ModuleHolder` or a
-  ///               shared pointer to the module's own type, which `clone()`
-  ///               can copy. Without a
-  ///               `torch::Tensor forward(torch::Tensor)` it is run by
+  ///               shared pointer to the module's own type; `clone()` must be
+  ///               able to copy it. A module without a
+  ///               `torch::Tensor forward(torch::Tensor)` is run by
   ///               `parallel_apply` with a function.
   /// @throws error `invalid_argument` for a null module, `device_unavailable`
   ///         for a device that is not there.
@@ -114,8 +115,9 @@ public:
                                      module.is_empty() ? nullptr : module.ptr(),
                                      std::move(options)} {}
 
-  /// @param forward runs a copy of the module, also of what `convert_model`
-  ///                makes of it; may be null, as above.
+  /// @param forward runs a copy of the module, or of what `convert_model` makes
+  ///                of it; if null, `parallel_apply` with a function runs the
+  ///                module, as above.
   DataParallelWithCallbackImpl(caf::actor_system& system,
                                std::shared_ptr<torch::nn::Module> module,
                                forward_function forward,
@@ -123,30 +125,32 @@ public:
 
   ~DataParallelWithCallbackImpl() override;
 
-  /// Splits `input` over the copies, runs them, joins their outputs; see
+  /// Splits `input` among the copies, runs them and joins their outputs; see
   /// `scatter` and `gather`. A batch with fewer samples than copies runs on as
-  /// many copies as samples.
-  /// @throws error `invalid_argument` if `input` is undefined or has no such
-  ///         dimension; as `parallel_apply`.
+  /// many copies as it has samples.
+  /// @throws error `invalid_argument` if `input` is undefined or has no
+  ///         dimension `dim`; what `parallel_apply` throws.
   torch::Tensor forward(const torch::Tensor& input);
 
-  /// Runs copy r on `inputs[r]`, as it is, and returns the outputs. There may
+  /// Runs copy r on `inputs[r]`, unchanged, and returns the outputs. There may
   /// be fewer inputs than devices; batches may be unequal or empty. A model
   /// that writes to its input needs inputs that are not views of one tensor.
-  /// @throws error `invalid_argument` for no inputs or more than devices, or a
-  ///         module without a forward function; as `replica_set` for one that
-  ///         it cannot copy; whatever a copy threw first.
+  /// @throws error `invalid_argument` for no inputs, for more inputs than
+  ///         devices, or for a module without a forward function; what
+  ///         `replica_set` throws for a module that it cannot copy; the first
+  ///         exception that a copy threw.
   std::vector<torch::Tensor>
   parallel_apply(const std::vector<torch::Tensor>& inputs);
 
-  /// Calls `f` with each of `n` copies, at the same time, for models with
-  /// several inputs or outputs or with a loss on each device. `scatter` splits
-  /// what they need and `gather` joins what they make. Each call has its copy's
-  /// thread and stream, and the caller's gradient mode and autocast settings.
-  /// All copies must call the same synchronized layers in the same order.
-  /// @throws error `invalid_argument` if `n` is not 1 to the number of devices;
-  ///         as `replica_set` for a module that it cannot copy; whatever `f`
-  ///         threw first.
+  /// Calls `f` with each of `n` copies at the same time; for models with
+  /// several inputs or outputs, or with a loss on each device. `scatter` splits
+  /// what the copies need and `gather` joins what they produce. Each call runs
+  /// on its copy's thread and stream, with the caller's gradient mode and
+  /// autocast settings. All copies must call the same synchronized layers in
+  /// the same order.
+  /// @throws error `invalid_argument` if `n` is not between 1 and the number of
+  ///         devices; what `replica_set` throws for a module that it cannot
+  ///         copy; the first exception that `f` threw.
   void parallel_apply(std::size_t n, const copy_function& f);
 
   /// The model itself.
@@ -155,18 +159,19 @@ public:
     return module_;
   }
 
-  /// The copies of the last pass, for inspection; none before the first. Those
-  /// that others hold when they are made anew, or this object ends, are plain
-  /// modules from then on.
+  /// The copies of the last pass, for inspection; none before the first pass. A
+  /// copy that others hold when copies are made anew, or this object ends, is a
+  /// plain module from then on.
   [[nodiscard]] std::vector<std::shared_ptr<torch::nn::Module>> copies() const;
 
   /// Runs `child` from the next pass on: by the forward function that was
-  /// given, or else by its own, if it is of the former one's type or a
-  /// synchronized layer; another one's next pass throws `std::bad_cast`.
+  /// given, else by the child's own if it is of the former module's type or a
+  /// synchronized layer; with any other child, the next pass throws
+  /// `std::bad_cast`.
   void replace_child(const std::string& name,
                      const std::shared_ptr<torch::nn::Module>& child) override;
 
-  /// Devices, where the output goes, dimension and the layers' synchronization;
+  /// Devices, where the output goes, dimension and how layers are synchronized;
   /// may be changed between passes. Other devices or another synchronization
   /// make the copies anew.
   DataParallelWithCallbackOptions options;
@@ -190,7 +195,8 @@ private:
   caf::actor_system* system_;
   std::shared_ptr<torch::nn::Module> module_;
   forward_function forward_;
-  /// Whether `forward_` calls that of the module's type: none was given.
+  /// Whether `forward_` calls the `forward` of the module's type: no function
+  /// was given.
   bool calls_own_forward_ = false;
   std::unique_ptr<state> state_;
 };

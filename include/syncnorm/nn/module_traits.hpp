@@ -13,18 +13,19 @@ namespace syncnorm {
 
 namespace nn::detail {
 
-/// The type's name, and of a synchronized layer what its copies must agree in.
+/// The type's name; for a synchronized layer also what its copies must agree
+/// in.
 [[nodiscard]] std::string kind_of(const torch::nn::Module& m);
 
 } // namespace nn::detail
 
 /// How `execute_replication_callbacks`, `release_replicas` and `fail_replica`
-/// walk libtorch's modules: children are those that are registered; modules
-/// with a callback derive from `replicable`. They take pointers to
-/// `torch::nn::Module`, to types of your own, and module holders.
+/// walk libtorch's modules: children are the registered ones, and modules with
+/// a callback derive from `replicable`. These functions take pointers to
+/// `torch::nn::Module` or to types of your own, and module holders.
 template <>
 struct module_traits<torch::nn::Module> : replicable_calls<torch::nn::Module> {
-  /// The type's name; of a synchronized layer also how many channels it has,
+  /// The type's name; for a synchronized layer also how many channels it has,
   /// and whether it has weights and running statistics.
   static std::string kind(const torch::nn::Module& m) {
     return nn::detail::kind_of(m);
@@ -40,10 +41,11 @@ struct module_traits<torch::nn::Module> : replicable_calls<torch::nn::Module> {
   }
 };
 
-/// Your own modules are walked as libtorch's, which is what their children are.
+/// Your own modules are walked like libtorch's, because their children are
+/// modules of libtorch's.
 template <std::derived_from<torch::nn::Module> Module>
 struct module_base<Module> {
-  /// What all modules are.
+  /// The base of all modules.
   using type = torch::nn::Module;
 };
 

@@ -21,7 +21,7 @@ struct is_std_function : std::false_type {};
 template <class Result, class... Args>
 struct is_std_function<std::function<Result(Args...)>> : std::true_type {};
 
-/// `replicate` followed by the callbacks on what it returns.
+/// `replicate`, followed by the callbacks on the copies that it returns.
 template <class Result, class... Args>
 std::function<Result(Args...)>
 with_replication_callbacks(caf::actor_system& system,
@@ -42,27 +42,27 @@ with_replication_callbacks(caf::actor_system& system,
 
 } // namespace detail
 
-/// Somebody's own data-parallel object whose replicate step can be wrapped: it
+/// A data-parallel object of your own whose replicate step can be wrapped: it
 /// has a member `replicate`, a `std::function` that returns the copies for one
-/// forward pass, a range of pointers or holders of modules. The object runs
-/// each copy on a thread of its own and makes one graph of all, for one
-/// backward call.
+/// forward pass, as a range of pointers to modules or of module holders. The
+/// object runs each copy on a separate thread and makes one graph of all
+/// copies, for one backward call.
 template <class T>
 concept PatchableDataParallel =
     detail::is_std_function<decltype(T::replicate)>::value;
 
 /// Adds the replication callbacks to `data_parallel`: from now on the copies
-/// that its `replicate` returns are synchronized. The same results as
-/// `DataParallelWithCallback`.
+/// that its `replicate` returns are synchronized. The results are the same as
+/// with `DataParallelWithCallback`.
 ///
-/// The object decides whether copies are new for each pass; those that had
-/// their callbacks before are released first. If a copy throws outside of a
+/// The object decides whether copies are new for each pass; copies whose
+/// callbacks ran before are released first. If a copy throws outside of a
 /// synchronized layer, the others wait for it until the deadline, unless the
 /// object calls `give_up` for it.
 ///
-/// `replicate` and the copies wait for actors: not to be called from one of
-/// CAF's workers, but from a detached actor or a thread of your own. From now
-/// on `replicate` throws what `synchronize` throws.
+/// `replicate` and the copies wait for actors: call them from a detached actor
+/// or a thread of your own, not from one of CAF's workers. From now on
+/// `replicate` also throws what `synchronize` throws.
 ///
 /// @param system spawns the layers' masters; must outlive the object and its
 ///               copies.

@@ -7,13 +7,14 @@
 
 namespace syncnorm::nn {
 
-/// A module that keeps its children in members of its own, beside the registry
-/// of libtorch, and can be given another one. `convert_model` calls it.
+/// A module that keeps its children in members of its own, besides libtorch's
+/// registry, and can be given another child. `convert_model` calls
+/// `replace_child`.
 ///
-/// `clone()`, which `DataParallelWithCallback` needs, calls `reset()` with the
-/// members of the original. There, make a layer of the type that the member has
-/// now: a module that makes the plain layer again cannot be copied once it is
-/// converted.
+/// `clone()`, which `DataParallelWithCallback` needs, calls `reset()` on a copy
+/// that has the members of the original. In `reset()`, make a layer of the type
+/// that the member has now: a module whose `reset()` makes the plain layer
+/// again cannot be copied once it is converted.
 ///
 ///     struct NetImpl : torch::nn::Cloneable<NetImpl>,
 ///                      syncnorm::nn::ReplaceableChildren {
@@ -42,8 +43,8 @@ public:
   ReplaceableChildren& operator=(const ReplaceableChildren&) = default;
   virtual ~ReplaceableChildren() = default;
 
-  /// The child registered as `name` has become `child`: the registry has it
-  /// already, the members are to follow.
+  /// The child registered as `name` has become `child`: the registry already
+  /// has it, the members must follow.
   virtual void
   replace_child(const std::string& name,
                 const std::shared_ptr<torch::nn::Module>& child) = 0;

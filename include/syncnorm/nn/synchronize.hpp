@@ -12,63 +12,66 @@
 
 namespace syncnorm::nn {
 
-/// Makes the synchronized layers of `copies` work as one: for replicas that own
-/// their graph and their thread, such as a trainer's replica actors. libtorch's
-/// own batch norms stay as they are: `convert_model` first.
+/// Makes the synchronized layers of `copies` work as one: for replicas that
+/// each own a graph and a thread, such as a trainer's replica actors.
+/// libtorch's own batch norms stay as they are: call `convert_model` first.
 ///
-/// From then on a forward call in training waits until every copy has made it,
-/// and so does the backward pass of each layer: every copy must run on a thread
-/// of its own (not one of CAF's workers: a detached actor or a plain thread),
-/// make the same calls in the same order, and call backward itself. One
-/// backward call through the graphs of two copies would wait for itself, until
-/// the deadline; for that there is `DataParallelWithCallback`. A backward pass
-/// through a call of which another copy has no graph, because it ran under
-/// `NoGradGuard` or with an input and parameters that want no gradient, is
-/// refused; copies in several processes wait until the deadline.
+/// From then on, a forward call in training waits until every copy has made
+/// that call, and the backward pass of each layer waits likewise. So every copy
+/// must run on a thread of its own (a detached actor or a plain thread, not one
+/// of CAF's workers), make the same calls in the same order, and call backward
+/// itself. One backward call through the graphs of two copies would wait for
+/// itself until the deadline; for that, use `DataParallelWithCallback`. A
+/// backward pass is refused if it goes through a call for which another copy
+/// has no graph, because that copy ran under `NoGradGuard` or with an input and
+/// parameters that require no gradient; copies in several processes wait until
+/// the deadline.
 ///
-/// Copies may be on any mix of devices, several on one. Two kinds of backward
-/// pass need a CUDA device for each copy that is not on a CPU, and are refused
-/// where two share one: a pass for second derivatives, and one by
-/// `autograd::grad` that leaves out the gradient of a layer's input. They wait
-/// for the other copies on libtorch's one thread of the device; other passes
-/// wait on the thread that calls backward.
+/// Copies may be on any mix of devices, also several on one. Two kinds of
+/// backward pass need a CUDA device for each copy that is not on a CPU, and are
+/// refused where two copies share one: a pass for second derivatives, and a
+/// pass by `autograd::grad` that leaves out the gradient of a layer's input.
+/// These wait for the other copies on libtorch's only thread for the device;
+/// other passes wait on the thread that calls backward.
 ///
-/// A layer may be called several times in a pass, if all copies pass backward
-/// through its calls in the same order: one that does not is named in an error.
-/// On CUDA devices each of these calls must depend on the one before: a
-/// backward pass that comes to one before another is done is refused.
+/// A layer may be called several times in a pass if all copies go backward
+/// through its calls in the same order; an error names a copy that does not. On
+/// CUDA devices each of these calls must depend on the one before: a backward
+/// pass that reaches one call before it is done with another is refused.
 ///
-/// The copies are models of one shape, made for example by `clone()`, which
-/// drops `requires_grad=false`: such copies of a frozen model are not frozen.
-/// It drops the names of a `Sequential`'s children, too (that of libtorch 2.15
-/// does not), and makes two of one that stands there twice: beside such a model
-/// its clones are refused, but not beside each other. Their position is their
-/// identifier. Layers that differ in their number of channels, or of which one
-/// has weights or running statistics and another has not, are of different
-/// shapes. A call in which copies differ in epsilon, its mode or momentum is
-/// refused. Copy 0's running statistics and counters count; the other copies
-/// take over the results, so that all stay equal. Gradients of parameters stay
-/// local: added up, they are the whole batch's if the copies' losses add up to
-/// its loss, so that means are weighed by each copy's share of the samples.
+/// The copies are models of one shape, made for example by `clone()`. `clone()`
+/// drops `requires_grad=false`: clones of a frozen model are not frozen. It
+/// also drops the names of a `Sequential`'s children (libtorch 2.15's `clone()`
+/// does not), and makes two of a child that is listed twice: clones of such a
+/// model are refused together with the model, but not with each other. A copy's
+/// position is its identifier. Layers are of different shapes if they differ in
+/// their number of channels, or if one has weights or running statistics and
+/// another does not. A call in which copies differ in epsilon, epsilon mode or
+/// momentum is refused. Copy 0's running statistics and counters count; the
+/// other copies take over the results, so that all stay equal. Gradients of
+/// parameters stay local. Their sum over the copies is the whole batch's
+/// gradient if the copies' losses add up to the batch's loss: weight a mean by
+/// each copy's share of the samples.
 ///
 /// Copies that were synchronized before are released first, also after an
-/// error. A layer that copies of another set have, too, leaves that set, whose
-/// next call fails. A single copy sends no message.
+/// error. A layer that also belongs to copies of another set leaves that set,
+/// whose next call fails. A single copy sends no message.
 ///
-/// This call waits until the masters, which are actors, have answered: none of
-/// CAF's workers may make it either. If all of them are in here, it waits for
-/// ever.
+/// `synchronize` itself waits until the masters, which are actors, have
+/// answered, so none of CAF's workers may call it either. If all of them are in
+/// this call, it waits for ever.
 ///
-/// Keep a copy, and do not release it, until its backward passes are done: one
-/// that comes later is refused as `stale`. An output, or another part of a
-/// graph, keeps no copy alive; libtorch itself keeps parts of one on a thread
-/// whose backward call has thrown.
+/// Keep a copy, and do not release it, until its backward passes are done: a
+/// later backward pass is refused as `stale`. An output, or another part of a
+/// graph, keeps no copy alive; libtorch itself keeps parts of a graph on a
+/// thread whose backward call has thrown.
 ///
-/// @param system spawns the masters, one a layer; must outlive the copies, or
-///               at least their release, else its destructor waits for ever.
+/// @param system spawns the masters, one for each layer; must outlive the
+///               copies, or at least their release, else its destructor waits
+///               for ever.
 /// @throws error `invalid_argument` if there are no copies, one is null, two
-///         differ in shape (naming the first difference) or share a layer, or
-///         `options` are wrong.
+///         differ in shape (the error names the first difference) or share a
+///         layer, or `options` are wrong.
 ///
 ///     nn::synchronize(system, copies);
 ///     // on the thread of replica r:
@@ -90,7 +93,7 @@ void synchronize(caf::actor_system& system,
 }
 
 /// Releases the copies: each layer is a plain batch norm again.
-/// @throws error `invalid_argument` if one is null, before any is released.
+/// @throws error `invalid_argument` if a copy is null, before any is released.
 void desynchronize(
     const std::vector<std::shared_ptr<torch::nn::Module>>& copies);
 
@@ -101,13 +104,14 @@ void desynchronize(const std::vector<std::shared_ptr<Module>>& copies) {
                                                                 copies.end()});
 }
 
-/// Tells the other copies that `copy` does not go on, and why: those that wait
+/// Tells the other copies that `copy` does not go on, and why: copies that wait
 /// for it, now or later, get `participant_failed` with that reason at once.
-/// Call it from the thread of the copy, for example when its step has thrown
+/// Call `give_up` from the copy's thread, for example when its step has thrown
 /// outside of a synchronized layer; a layer that throws, forward or backward,
-/// has done so itself. It is `fail_replica`: modules of your own that are
-/// `replicable` are told as well.
-/// @throws what such a module throws first, when all have been told.
+/// has already told the others itself. Calls `fail_replica`: modules of your
+/// own that are `replicable` are told as well.
+/// @throws the first exception that such a module throws, when all have been
+///         told.
 void give_up(torch::nn::Module& copy, const std::string& why);
 
 } // namespace syncnorm::nn

@@ -22,20 +22,20 @@ class participant;
 } // namespace detail
 
 /// What every synchronized layer is besides a libtorch module: one of the
-/// copies of a layer. While it is synchronized with the others, it has a seat
-/// among them. Clones and copies of a module have no seat.
+/// copies of a layer. While a copy is synchronized with the others, it has a
+/// seat among them. Clones and copies of a module have no seat.
 class SynchronizedBatchNormBase : public replicable {
 public:
   /// Leaves the seat, if it has one.
   ~SynchronizedBatchNormBase() override;
 
-  /// Takes its seat among the copies; from now on training exchanges moments
+  /// Takes its seat among the copies; from then on, training exchanges moments
   /// with them. Called by `execute_replication_callbacks` on behalf of
   /// `DataParallelWithCallback`, `patch_replication_callback`, `synchronize`,
   /// `lead_copies` or `follow_copies`.
-  /// @throws error `invalid_argument` if none of these has called it;
-  ///         `duplicate_identifier` if this copy has a seat already: the
-  ///         callbacks ran twice.
+  /// @throws error `invalid_argument` if none of these called it;
+  ///         `duplicate_identifier` if this copy already has a seat, because
+  ///         the callbacks ran twice.
   void on_data_parallel_replicate(callback_context& context,
                                   std::int64_t copy_id) override;
 
@@ -54,7 +54,8 @@ public:
   layer_options() noexcept = 0;
 
   /// What copies of the layer must agree in, for error texts: `"(64)"`, or
-  /// `"(64, affine=false, track_running_stats=false)"`, by what it has.
+  /// `"(64, affine=false, track_running_stats=false)"`, depending on which
+  /// tensors the layer has.
   [[nodiscard]] virtual std::string shape_text() const = 0;
 
   /// Whether this copy has a seat.
@@ -63,7 +64,7 @@ public:
   }
 
   /// How many messages this copy has sent to the layer's master since it took
-  /// its seat; 0 without one.
+  /// its seat; 0 without a seat.
   [[nodiscard]] std::uint64_t messages_sent() const noexcept;
 
 protected:
@@ -78,10 +79,10 @@ protected:
   }
 
   struct call;
-  /// Applies the layer with those arguments.
+  /// Applies the layer with `arguments`.
   torch::Tensor run(const torch::Tensor& input, const call& arguments) const;
 
-  /// Names the layer in error texts, before its path where it has a seat.
+  /// Names the layer in error texts, before the layer's path if it has a seat.
   [[nodiscard]] virtual const char* kind() const noexcept = 0;
 
 private:
@@ -95,7 +96,7 @@ struct SynchronizedBatchNormBase::call {
   std::size_t dimensions;
   /// The layer's options.
   const SynchronizedBatchNormOptions& options;
-  /// Whether it is in training.
+  /// Whether the layer is in training.
   bool training;
   /// The weight, or undefined.
   const torch::Tensor& weight;
@@ -109,42 +110,42 @@ struct SynchronizedBatchNormBase::call {
   torch::Tensor& num_batches_tracked;
 };
 
-/// Batch norm whose statistics in training are those of the batches of all its
+/// Batch norm that in training uses the statistics of the batches of all its
 /// copies together, forward and backward, as if one device had seen the whole
 /// batch.
 ///
 /// Parameters and buffers, their names and the options' defaults are those of
-/// libtorch's BatchNorm, so that files of one load into the other. Without
-/// other copies, and in evaluation, it is a plain batch norm and sends no
-/// message. What makes it synchronized: `DataParallelWithCallback`,
+/// libtorch's BatchNorm, so that a file saved from one can be loaded into the
+/// other. Without other copies, and in evaluation, it is a plain batch norm and
+/// sends no message. It is synchronized by `DataParallelWithCallback`,
 /// `patch_replication_callback`, `synchronize`, `lead_copies` or
 /// `follow_copies`.
 ///
 /// Input: float32 or float64 with parameters of the same dtype, or float16 or
-/// bfloat16 with float32 parameters, which are contiguous; N may be 0; on a
-/// CPU, or on a CUDA device if libtorch and the kernels were built with CUDA.
-/// Contiguous and channels-last memory is used as it is, anything else is made
-/// contiguous first. Twice differentiable in reverse mode; forward mode is
-/// refused.
+/// bfloat16 with float32 parameters; on a CPU, or on a CUDA device if libtorch
+/// and the kernels were built with CUDA. Parameters are contiguous; N may be 0.
+/// Input in contiguous or channels-last memory is used as it is, any other is
+/// made contiguous first. The layer is twice differentiable in reverse mode;
+/// forward mode is refused.
 ///
-/// On a CUDA device everything is enqueued on libtorch's current stream, and
+/// On a CUDA device, everything is enqueued on libtorch's current stream, and
 /// the layer waits neither for the device nor for its statistics, as long as
-/// all copies are on devices of this process. The number of batches is read
-/// back once, and again after somebody else has written it.
+/// all copies are on devices of this process. The counter of batches is read
+/// back once, and again after something else has written to it.
 ///
 /// Errors, as `syncnorm::error`: `shape_mismatch` for a wrong rank or channel
 /// count; `dtype_mismatch`, also for a tensor that is not dense;
 /// `device_mismatch` for parameters on another device; `invalid_argument` for a
-/// batch of one value per channel (over all copies; in evaluation without
-/// running statistics, of this one), for options out of range, for a running
-/// mean without a running variance or the other way round, for running
-/// statistics where copy 0 tracks none, and for a tangent of forward mode;
-/// `malformed_message` for a `num_batches_tracked` below 0 or of 2^63 - 1;
-/// `device_unavailable`; and all ways in which a round fails. A copy that
-/// throws has told the others first, forward or backward.
+/// batch of one value per channel (counted over all copies; in evaluation
+/// without running statistics, in this copy alone), for options out of range,
+/// for a running mean without a running variance or the other way round, for
+/// running statistics where copy 0 tracks none, and for a tangent of forward
+/// mode; `malformed_message` for a `num_batches_tracked` below 0 or of
+/// 2^63 - 1; `device_unavailable`; and every error with which a round fails. A
+/// copy that throws, forward or backward, has told the others first.
 ///
-/// Numerics: moments of shifted block sums, merged in float64; the same bits
-/// whatever order the copies arrive in.
+/// Numerics: moments of shifted block sums, merged in float64; the bits are the
+/// same whatever the order in which copies arrive.
 template <std::size_t D, class Derived>
 class SynchronizedBatchNormImplBase
     : public torch::nn::NormImplBase<D, Derived, SynchronizedBatchNormOptions>,
@@ -182,8 +183,8 @@ public:
     return result + ")";
   }
 
-  /// Takes over the parameters, as the same tensors, and the buffers, as the
-  /// same memory, of a plain layer with the same options.
+  /// Takes over from a plain layer with the same options: parameters as the
+  /// same tensors, buffers as the same memory.
   void adopt(const torch::Tensor& plain_weight, const torch::Tensor& plain_bias,
              const torch::Tensor& plain_mean, const torch::Tensor& plain_var,
              const torch::Tensor& plain_batches) {
@@ -198,7 +199,7 @@ public:
     }
   }
 
-  /// As libtorch prints its own, with the name of this one.
+  /// Prints as libtorch's own layers do, with this layer's name.
   void pretty_print(std::ostream& stream) const override {
     stream << "syncnorm::nn::" << Derived::layer_name << "("
            << this->options.num_features() << ", eps=" << this->options.eps()
@@ -215,8 +216,8 @@ public:
   }
 
 protected:
-  /// The check of rank and channels is part of `run`, which tells the other
-  /// copies when it fails.
+  /// Does nothing: `run` checks rank and channels, and tells the other copies
+  /// if that fails.
   void _check_input_dim(const torch::Tensor&) override {}
 
   /// Names the layer in error texts where it has no path.

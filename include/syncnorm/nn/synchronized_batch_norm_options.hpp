@@ -20,7 +20,7 @@ using optional_momentum = std::decay_t<
 /// Options of `SynchronizedBatchNorm1d`, `2d` and `3d`: those of libtorch's
 /// BatchNorm, and how epsilon is used.
 struct SynchronizedBatchNormOptions {
-  /// libtorch's defaults for that many channels.
+  /// libtorch's defaults, for `num_features` channels.
   SynchronizedBatchNormOptions(std::int64_t num_features)
       : num_features_{num_features} {}
 
@@ -37,8 +37,8 @@ struct SynchronizedBatchNormOptions {
   TORCH_ARG(std::int64_t, num_features);
 
   /// Keeps the inverse standard deviation finite; see `eps_mode`. 0 or more.
-  /// With 0, a channel of equal values has NaN for output in training, where
-  /// libtorch takes 0 for the inverse standard deviation.
+  /// With 0, the output of a channel of equal values is NaN in training, where
+  /// libtorch uses 0 as the inverse standard deviation.
   TORCH_ARG(double, eps) = 1e-5;
 
   /// Whether epsilon is added to the variance or is its lower bound.
@@ -48,14 +48,15 @@ struct SynchronizedBatchNormOptions {
   /// value they are the cumulative average over all batches.
   TORCH_ARG(optional_momentum, momentum) = 0.1;
 
-  /// Whether there are a weight and a bias. Changing it after construction has
-  /// no effect on calls, but on `clone`, as of libtorch's layers: it fails
-  /// where it was switched off, and makes a layer that has them where it was
+  /// Whether there are a weight and a bias. Changing it after construction
+  /// affects not calls but `clone`, as in libtorch's layers: `clone` fails if
+  /// the option was switched off, and makes a layer that has both if it was
   /// switched on.
   TORCH_ARG(bool, affine) = true;
 
   /// Whether there are running statistics; without them, evaluation also uses
-  /// the batch's own. Changing it after construction is as with `affine`.
+  /// the batch's own statistics. Changing it after construction has the same
+  /// effects as with `affine`.
   TORCH_ARG(bool, track_running_stats) = true;
 };
 
