@@ -57,7 +57,7 @@ using sync_master_actor = detail::typed_actor<
 
     /// From anybody: how many slaves are registered for the next round (a relay
     /// counts as all replicas that it stands for); 0 after a failed round,
-    /// until the first slave registers again.
+    /// until the first slave or relay registers again.
     caf::result<std::uint64_t>(nr_slaves_atom),
 
     /// From anybody: what the master has counted since it was spawned.
@@ -121,9 +121,10 @@ using batch_norm_slave_actor = detail::typed_actor<
     /// Errors: shape_mismatch, dtype_mismatch, device_mismatch, device_failure
     /// and, if a device does not finish, deadline_exceeded: the other copies,
     /// if they take part, get participant_failed. malformed_message, for all
-    /// copies, if a counter of copy 0 cannot count x as well. If the pass has a
-    /// round, also as run_slave_atom; master_down if the master's copy was
-    /// released.
+    /// copies, if a counter of copy 0 is negative, or if another batch or its
+    /// elements would take it past 2^63 - 1. If the pass has a round, also the
+    /// errors of run_slave_atom, with master_down if copy 0, and the master
+    /// with it, was released.
     caf::result<shared_tensor, std::uint64_t>(forward_atom, shared_tensor),
 
     /// From the actor that feeds the layer: several batches together, each with
@@ -138,10 +139,10 @@ using batch_norm_slave_actor = detail::typed_actor<
     /// From the actor that takes the layer's output: the pass id and dy.
     /// Answered with dx, on the device of dy; the gradients of weight and bias
     /// are added to those of earlier passes since zero_gradients_atom. Errors:
-    /// as above; invalid_argument for an unknown or used id. The other copies
-    /// may already wait in that pass, so they get participant_failed, except if
-    /// the id is 0 or the layer is frozen or online, where no pass needs
-    /// another copy.
+    /// as above; invalid_argument for an unknown or used id. If the request is
+    /// refused, the other copies get participant_failed, because they may
+    /// already wait in the round of that pass; not if the id is 0 or the layer
+    /// is frozen or online, where backward passes have no round.
     caf::result<shared_tensor>(backward_atom, std::uint64_t, shared_tensor),
 
     /// From a sender that will not come back with a pass id: forget the pass.

@@ -79,8 +79,8 @@ struct backward_sums {
 ///
 /// @param dy, x the same shape, dtype and format.
 /// @param parameters `mean` and, if a weight gradient is wanted, `inv_std`.
-/// @param out  arrays that must not overlap each other, except that `bias_grad`
-///             may be `sum_dy`, or anything that is read.
+/// @param out  arrays that must overlap nothing that is read, and must not
+///             overlap each other, except that `bias_grad` may be `sum_dy`.
 /// @throws error as `batch_moments`.
 void backward_reduce(const execution& run, const const_tensor_view& dy,
                      const const_tensor_view& x,

@@ -105,7 +105,8 @@ public:
   /// @throws error `device_failure`, and `deadline_exceeded` if a device does
   ///         not finish in time; the other copies get `participant_failed`.
   /// @throws error `malformed_message` in training, if a counter of copy 0's
-  ///         state is negative or cannot count x as well.
+  ///         state is negative, or if another batch or its elements would
+  ///         take it past 2^63 - 1.
   /// @throws error `unregistered` in training, if this copy was not told whose
   ///         copy it is.
   /// @throws error as `batch_norm_participant::run` if another copy is at

@@ -58,10 +58,11 @@ public:
                          std::optional<caf::timespan> deadline = std::nullopt);
 
   /// What a replication callback does. For copy 0, it makes a master and, if
-  /// there are more copies than the fan-in of `options`, relays, which live as
-  /// long; it publishes them in `context` as a
-  /// `std::shared_ptr<batch_norm_relays>`. The other copies register with the
-  /// master or their relay.
+  /// there are more copies than the fan-in of `options`, relays, and publishes
+  /// both in `context` as a `std::shared_ptr<batch_norm_relays>`. The master
+  /// ends with the returned participant; the relays end when the last holder of
+  /// that pointer lets go of it: the participant is one, `context` another. The
+  /// other copies register with the master or their relay.
   /// @throws error as the constructors and as `callback_context`.
   static batch_norm_participant replicate(caf::actor_system& system,
                                           const sync_options& options,

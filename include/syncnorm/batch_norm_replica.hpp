@@ -87,8 +87,10 @@ public:
   /// Sets the gradients of weight and bias to 0.
   void zero_gradients();
 
-  /// Takes over state, gradients and training flag of a replica with the same
-  /// arrays, on any device, as by `state` of a copy of it.
+  /// Takes over state, gradients and training flag of `other`, a replica with
+  /// the same arrays, on any device. `other` itself is not changed. If one of
+  /// the two is on a CUDA device, the calling thread waits for the device, as
+  /// in `state`.
   /// @throws error `shape_mismatch` if one replica has an array that the other
   ///         lacks or has in another size (nothing is written then); as
   ///         `state`.
@@ -114,8 +116,9 @@ public:
   /// @param reused  a tape that nobody needs any more; its memory is reused.
   /// @throws error `shape_mismatch`, `dtype_mismatch`, `device_mismatch`,
   ///         `invalid_argument`; in training `malformed_message` if a counter
-  ///         of the state is negative or cannot count x as well; nothing is
-  ///         written then. Also `device_failure`.
+  ///         of the state is negative, or if another batch or its elements
+  ///         would take it past 2^63 - 1; nothing is written then. Also
+  ///         `device_failure`.
   batch_norm_tape forward_alone(const const_tensor_view& x,
                                 const tensor_view& y,
                                 batch_norm_tape reused = {});

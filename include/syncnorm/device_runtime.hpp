@@ -71,7 +71,8 @@ public:
   /// Gives the memory back when the stream has come here.
   virtual void release(const execution& run, void* memory) noexcept = 0;
 
-  /// Pinned host memory: copies to and from a device need not wait for it.
+  /// Pinned host memory: copies between it and a device can be enqueued without
+  /// waiting.
   [[nodiscard]] virtual void* allocate_pinned(const device& where,
                                               std::size_t bytes) = 0;
 
@@ -86,7 +87,7 @@ public:
 
   // -- kernels ----------------------------------------------------------------
 
-  // They are as the functions of the same name, which they call.
+  // Each does what the function of the same name does, which it calls.
 
   /// As `syncnorm::batch_moments_workspace`, on the device.
   [[nodiscard]] virtual std::size_t

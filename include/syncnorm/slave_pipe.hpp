@@ -78,7 +78,7 @@ public:
   /// The future is the same object each time: get the reply before the next
   /// call. This call waits for nobody, but the callback may run in it; see
   /// `sync_callback`. The future's `get` has no deadline of its own if a
-  /// callback or another node hangs; `await_reply` has one.
+  /// callback or another node hangs; `await_reply` of a thread's pipe has one.
   ///
   /// If the message cannot be sent, a separate future holds the error:
   /// `invalid_argument` if the last reply has not been fetched, or for an
@@ -105,9 +105,10 @@ public:
   ///                long as the callback if that runs here (see
   ///                `run_slave_async`). If left out, a second more than the
   ///                round's own deadline. After that, the result is
-  ///                `deadline_exceeded`, and this participant has left. A
-  ///                timeout is for a thread's pipe only: with one, an actor's
-  ///                pipe answers `invalid_argument` and sends nothing.
+  ///                `deadline_exceeded`, and this participant has left. All
+  ///                this is for a thread's pipe: an actor's pipe waits until
+  ///                the master answers; with a timeout, it answers
+  ///                `invalid_argument` and sends nothing.
   [[nodiscard]] caf::expected<Out>
   run_slave(In message, std::optional<caf::timespan> timeout = std::nullopt) {
     if (auto reason = refusal())

@@ -77,7 +77,7 @@ auto register_slave(Self&& self, const Master& master, std::int64_t identifier,
 namespace detail {
 
 /// How long an owner waits for a master on another node: a second longer than
-/// the deadline in the owner's own node's configuration.
+/// the deadline that the configuration of the owner's node sets.
 template <class Master>
 caf::timespan owner_timeout(const Master& master) {
   if (!is_distant(master))
@@ -226,7 +226,7 @@ public:
 
   /// Number of slaves that are registered for the next round (a relay counts as
   /// all replicas that it stands for). It is 0 after a failed round, until the
-  /// first slave registers again, and if the master is down, which
+  /// first slave or relay registers again, and if the master is down, which
   /// `read_metrics` reports as an error. This call waits without a deadline, as
   /// long as a callback runs.
   [[nodiscard]] std::uint64_t nr_slaves() const {

@@ -44,7 +44,7 @@ struct sync_metrics {
   std::string layer;
   /// How many take part now: the owner, and each slave and each relay as one.
   /// This is the number of messages per round. After a failed round, only the
-  /// owner, until the first registers again.
+  /// owner, until the first slave or relay registers again.
   std::uint64_t participants = 0;
   /// Rounds that were completed.
   std::uint64_t rounds = 0;
@@ -54,13 +54,13 @@ struct sync_metrics {
   /// - slaves were expelled from a round that went on,
   /// - rounds went on at their deadline without some that had not registered.
   ///
-  /// A generation that begins and a master that ends between two rounds are no
-  /// failures. Nor is a participant that lets go of its pipe or exits in good
-  /// order between two rounds, until another participant comes to the round
-  /// from which it is missing; with survivors, who do not miss it, it is
-  /// neither counted nor logged. How a participant behind a relay has ended is
-  /// not known: with `fail_round` it counts as good order, with survivors as a
-  /// failure.
+  /// While no message of a round has arrived, a new generation and the end of
+  /// the master are no failures. Nor is a participant that lets go of its pipe
+  /// or exits in good order at such a time, until another participant comes to
+  /// the round from which it is missing; with survivors, who do not miss it, it
+  /// is neither counted nor logged. How a participant behind a relay has ended
+  /// is not known: with `fail_round` it counts as good order, with survivors as
+  /// a failure.
   std::vector<failure_count> failures;
   /// Of the completed rounds: how many took how long from their first message
   /// to their last, or until they went on without those that had not come; this

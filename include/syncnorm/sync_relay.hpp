@@ -43,9 +43,12 @@ struct replica_range {
 /// answer, or registers a replica again before that answer. All participants
 /// get the same error, which names the replica at fault; if several replicas
 /// fail at the same time, not all participants need hear of the same one. If a
-/// relay dies or its node is lost, the error names its range. After a failure,
-/// slaves register again with the same relay. If the relay has died, others can
-/// take its range; if the parent has died, spawn a relay with the new parent.
+/// relay dies or its node is lost, the error names its range; participants
+/// behind that relay get `master_down`. After a failure, slaves register again
+/// with the same relay. If the relay has died, its replicas can register with a
+/// new relay for the same range, with several relays for parts of it, or with
+/// the parent itself; if the parent has died, spawn a relay with the new
+/// parent.
 ///
 /// The relay lives until its last handle is gone or it is told to exit. With a
 /// parent on another node, or once another node knows it, it lives until it is

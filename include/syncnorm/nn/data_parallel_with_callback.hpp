@@ -48,7 +48,7 @@ struct DataParallelWithCallbackOptions {
 /// Threads: each copy uses its share of libtorch's threads, at least one. Only
 /// one thread may use the object at a time: a thread of your own or a detached
 /// actor, not one of CAF's workers, because the object waits for actors. It
-/// also waits while layers register: a minute for each at most, or for ever if
+/// also waits while layers register: a minute for each at most, or forever if
 /// no worker is free to run the actors.
 ///
 /// The model may change between passes: parameters, buffers, training flags,

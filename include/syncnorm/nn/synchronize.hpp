@@ -59,7 +59,7 @@ namespace syncnorm::nn {
 ///
 /// `synchronize` itself waits until the masters, which are actors, have
 /// answered, so none of CAF's workers may call it either. If all of them are in
-/// this call, it waits for ever.
+/// this call, it waits forever.
 ///
 /// Keep a copy, and do not release it, until its backward passes are done: a
 /// later backward pass is refused as `stale`. An output, or another part of a
@@ -68,7 +68,7 @@ namespace syncnorm::nn {
 ///
 /// @param system spawns the masters, one for each layer; must outlive the
 ///               copies, or at least their release, else its destructor waits
-///               for ever.
+///               forever.
 /// @throws error `invalid_argument` if there are no copies, one is null, two
 ///         differ in shape (the error names the first difference) or share a
 ///         layer, or `options` are wrong.

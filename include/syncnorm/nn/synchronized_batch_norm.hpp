@@ -82,7 +82,9 @@ protected:
   /// Applies the layer with `arguments`.
   torch::Tensor run(const torch::Tensor& input, const call& arguments) const;
 
-  /// Names the layer in error texts, before the layer's path if it has a seat.
+  /// The name of the layer's type. The layer's own error texts begin with it,
+  /// followed by the layer's path if it has a seat; errors of its rounds name
+  /// the layer by its path, and by this name only if the path is empty.
   [[nodiscard]] virtual const char* kind() const noexcept = 0;
 
 private:
@@ -123,10 +125,10 @@ struct SynchronizedBatchNormBase::call {
 ///
 /// Input: float32 or float64 with parameters of the same dtype, or float16 or
 /// bfloat16 with float32 parameters; on a CPU, or on a CUDA device if libtorch
-/// and the kernels were built with CUDA. Parameters are contiguous; N may be 0.
-/// Input in contiguous or channels-last memory is used as it is, any other is
-/// made contiguous first. The layer is twice differentiable in reverse mode;
-/// forward mode is refused.
+/// and the kernels were built with CUDA. Parameters must be contiguous; N may
+/// be 0. Input in contiguous or channels-last memory is used as it is, any
+/// other is made contiguous first. The layer is twice differentiable in reverse
+/// mode; forward mode is refused.
 ///
 /// On a CUDA device, everything is enqueued on libtorch's current stream, and
 /// the layer waits neither for the device nor for its statistics, as long as
@@ -220,7 +222,7 @@ protected:
   /// if that fails.
   void _check_input_dim(const torch::Tensor&) override {}
 
-  /// Names the layer in error texts where it has no path.
+  /// The name of the layer's type, for error texts; see the base.
   [[nodiscard]] const char* kind() const noexcept override {
     return Derived::layer_name;
   }
