@@ -15,8 +15,8 @@ namespace syncnorm {
 
 namespace {
 
-/// The stream of a copy of a layer on `where`: the given one; or else the
-/// default stream of a CUDA device, by the runtime that the layer has.
+/// The stream of a copy of a layer on `where`: the given one, or else the
+/// default stream of a CUDA device, in the layer's runtime.
 device_stream stream_for_clone(const batch_norm_options& options,
                                const device& where, device_stream given) {
   if (given || where.type == device_type::cpu)
@@ -131,7 +131,7 @@ auto batch_norm_layer::prepare_or_give_up(batch_norm_participant& with,
 
 template <class F>
 auto batch_norm_layer::learn(F pass) {
-  // On a CPU a pass learns when nothing can fail any more.
+  // On a CPU, a pass learns only when nothing can fail any more.
   if (replica_.options().where.type == device_type::cpu)
     return pass();
   auto before = replica_.learned();
@@ -181,8 +181,8 @@ batch_norm_tape batch_norm_layer::run_forward(const const_tensor_view& x,
 bool batch_norm_layer::joins_round(const batch_norm_tape& tape) const {
   if (batch_norm_replica::exchanges(tape))
     return true;
-  // One that is none stands for another: the others may be at that one, and
-  // wait.
+  // An invalid tape stands for another: the other copies may be at that one,
+  // and wait.
   return participant_ && replica_.exchanges() && !replica_.options().online
          && !detail::pass_arguments{replica_.options()}.is_readable(tape);
 }

@@ -27,14 +27,14 @@ using detail::values_of;
 
 // -- forward ------------------------------------------------------------------
 
-/// Mean and M2 of all elements of one of the batches of several messages.
+/// Merges mean and M2 of one batch over several messages.
 class batch_merger {
 public:
   explicit batch_merger(std::int64_t channels)
       : channels_{channels},
         nothing_(2 * std::size_t(channels)) {}
 
-  /// Writes them to `out`, which has zeros.
+  /// Writes them to `out`, which holds zeros.
   void merge(std::span<const message> messages, std::size_t batch,
              double* out) {
     if (detail::is_row(messages))
@@ -52,7 +52,7 @@ public:
   }
 
 private:
-  /// The places of `messages` in the tree are those of `merge_moments`.
+  /// `messages` have the same places in the tree as in `merge_moments`.
   void merge_row(std::span<const message> messages, std::size_t batch,
                  double* out) {
     parts_.clear();
@@ -80,7 +80,8 @@ private:
   std::vector<const_moments_view> parts_;
 };
 
-/// Merges all batches of `messages` into `result`, which has their counts.
+/// Merges all batches of `messages` into `result`, which has their counts
+/// already.
 void merge_batches(std::span<const message> messages,
                    batch_norm_message& result) {
   result.values = {};
@@ -109,8 +110,8 @@ void finish_batch(std::int64_t count, statistics_update& update,
       values + channels, learned);
 }
 
-/// As `finish_batch`, with the moments `seen` of all batches before as one part
-/// more.
+/// Like `finish_batch`, with the moments `seen` of all earlier batches as one
+/// more part.
 void finish_online(std::int64_t count, statistics_update& update,
                    std::span<double> seen, double* values,
                    std::int64_t channels) {
@@ -124,14 +125,14 @@ void finish_online(std::int64_t count, statistics_update& update,
   update.num_elements_tracked = total.count;
 }
 
-/// Rounds what the replicas keep as float32, as they do between two messages.
+/// Rounds what the replicas keep in float32, as they do between two messages.
 void round_as_kept(dtype type, std::span<double> running) {
   if (statistics_type(type) == dtype::float32)
     for (auto& x : running)
       x = static_cast<float>(x);
 }
 
-/// The reply to what all messages were merged into: one batch after the other.
+/// The reply to the merged messages: one batch after the other.
 batch_norm_reply finish_forward(std::int64_t owner, batch_norm_message total) {
   auto size = 2 * std::size_t(total.channels);
   std::vector<double> values(total.values.begin(), total.values.end());
@@ -161,7 +162,7 @@ batch_norm_reply finish_forward(std::int64_t owner, batch_norm_message total) {
 
 // -- backward -----------------------------------------------------------------
 
-/// The sums over `messages`; none if nobody has sent any.
+/// The sums over `messages`; empty if nobody has sent any.
 double_array add_all(std::span<const message> messages) {
   std::vector<identified<std::span<const double>>> parts;
   auto some = false;
@@ -185,7 +186,8 @@ batch_norm_reply finish_backward(batch_norm_message total) {
 
 // -- where the messages are ---------------------------------------------------
 
-/// Makes `stream` one of the owner's device, if its values are on one.
+/// Makes `stream` a stream of the owner's device, if the owner's values are on
+/// one.
 void follow_owner(std::span<const message> messages, device_stream& stream) {
   const auto& values = messages[0].message.values;
   if (!values.on_device())
@@ -212,7 +214,7 @@ batch_norm_reply ask_to_resend() {
 }
 
 /// Numbers the forward passes of a master, so that no backward pass adds up the
-/// sums of several.
+/// sums of several of them.
 class pass_counter {
 public:
   void number(batch_norm_reply& reply) {
@@ -226,8 +228,8 @@ private:
   std::uint64_t last_ = 0;
 };
 
-/// `merge_messages` on a stream of the merging actor's own, which is made when
-/// it is needed.
+/// `merge_messages` on the merging actor's own stream, which is made when
+/// needed.
 auto merge_on_own_stream(const std::shared_ptr<device_stream>& stream) {
   return [stream](std::span<message> messages) {
     follow_owner(messages, *stream);
@@ -332,7 +334,7 @@ std::shared_ptr<batch_norm_relays>
 spawn_batch_norm_relays(caf::actor_system& system,
                         const batch_norm_master_actor& master,
                         const sync_options& options, std::int64_t copies) {
-  // On devices each relay uses the stream of its first message: several of them
+  // On devices, each relay uses the stream of its first message: several relays
   // share this function.
   return std::make_shared<batch_norm_relays>(
       system, master, options, copies,

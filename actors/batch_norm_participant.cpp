@@ -31,7 +31,7 @@ caf::timespan deadline_of(std::optional<caf::timespan> given,
   return given ? *given : read_defaults(system.config()).deadline;
 }
 
-/// The part of another copy than copy 0, registered with its relay or master.
+/// The part of a copy other than copy 0, registered with its relay or master.
 /// Errors name the layer.
 batch_norm_participant join(caf::actor_system& system,
                             const sync_options& options,
@@ -97,7 +97,7 @@ batch_norm_participant::batch_norm_participant(
 
 batch_norm_participant&
 batch_norm_participant::operator=(batch_norm_participant&& other) noexcept {
-  // What is replaced ends in the order in which it would be destroyed.
+  // The replaced members end in the order in which they would be destroyed.
   if (this != &other) {
     std::destroy_at(this);
     std::construct_at(this, std::move(other));

@@ -46,8 +46,8 @@ batch_norm_tape batch_norm_replica::running_tape() {
   return tape;
 }
 
-/// What a master's round of this replica alone would do, without a message: the
-/// batch is merged into the statistics where they lie.
+/// Does what a master's round of this replica alone would do, without a
+/// message: merges the batch into the statistics in place.
 void batch_norm_replica::learn_alone(const const_tensor_view& x,
                                      batch_norm_tape& tape) {
   batch_.resize(2 * channels());

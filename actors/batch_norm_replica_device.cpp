@@ -143,7 +143,7 @@ void batch_norm_replica::assign_state(const batch_norm_replica& other) {
   auto my_gradients = gradients();
   require_same_arrays(options_.name, my_state, their_state, "");
   require_same_arrays(options_.name, my_gradients, their_gradients, ".grad");
-  // Equal names stand in equal order.
+  // Equal names are in the same order.
   copy_values(their_state, my_state);
   copy_values(their_gradients, my_gradients);
   training_ = other.training_;
@@ -164,7 +164,7 @@ batch_norm_replica::end_read(const std::string& name,
                              const detail::host_copy& copy) const {
   auto values = copy.read(0);
   std::vector<double> result(channels());
-  // A gradient of zero is no array.
+  // A gradient of zero has no array.
   if (auto place = find_on_device(name); place && !values.empty())
     std::copy_n(values.begin() + std::ptrdiff_t(place->first), result.size(),
                 result.begin());

@@ -115,14 +115,14 @@ void batch_norm_slave::on_exit() {
     asked.deliver(reason);
   if (ends_) {
     ends_->end_from(0, reason);
-    // Whoever destroys them waits for the device, which no worker of CAF's may.
+    // Destroying them waits for the device, which no CAF worker may do.
     keep_until_done(replica_);
     keep_until_done(std::exchange(staging_, nullptr));
     ends_->close();
   }
   if (role_.copy_id == 0 && role_.master)
     end_master(reason);
-  // Whoever holds the handle holds this.
+  // A handle keeps this object alive.
   kept_.clear();
   used_tapes_.clear();
   done_ = nullptr;
@@ -134,7 +134,7 @@ void batch_norm_slave::on_exit() {
   role_.ended->put(true);
 }
 
-/// What has become of copy 0 is the master's exit reason, for the others.
+/// How copy 0 has ended is the master's exit reason, for the others.
 void batch_norm_slave::end_master(const caf::error& reason) {
   const auto& why = fail_state();
   auto in_order = why == caf::none || why == caf::exit_reason::normal
@@ -181,8 +181,8 @@ bool batch_norm_slave::joins_round(const backward_job& x) const {
   auto i = kept_.find(x.pass_id);
   if (i != kept_.end())
     return role_.master && batch_norm_replica::exchanges(i->second.tape);
-  // An id that is none stands for another, where passes have ids and
-  // theirs are exchanged: the others may be at that one, and wait.
+  // Where passes have ids and are exchanged, an unknown id stands for another:
+  // the other copies may be at that pass, and wait.
   const auto& options = replica_->options();
   return role_.master && x.pass_id != 0 && !options.online && !options.frozen;
 }
@@ -195,13 +195,13 @@ batch_norm_slave::forward_job* batch_norm_slave::next_forward() const {
 
 void batch_norm_slave::look_ahead() {
   auto* x = next_forward();
-  // The reply may be there, and this pass's x still in a cache.
+  // The reply may have come, with this pass's x still in a cache.
   if (!current_ || x == nullptr || x->measured || !mailbox().empty())
     return;
   try {
     x->measured = measure(*x);
   } catch (const std::exception&) {
-    // Refused when its turn has come.
+    // The pass is refused when its turn comes.
   }
 }
 
@@ -295,7 +295,7 @@ void batch_norm_slave::finish(const job_ptr& at) {
   auto& x = std::get<forward_job>(*at);
   if (!on_device())
     return answer(x);
-  // Each copy's memory is kept, also if the next one fails.
+  // The memory of each copy to the host is kept, even if the next copy fails.
   for (std::size_t i = 0; i < x.ys.size(); ++i)
     x.memory = send_back(x.ys[i], x.backs[i], x.memory);
   when_done(x.memory, [this, at](const caf::error& reason) {
@@ -339,7 +339,7 @@ void batch_norm_slave::start(const job_ptr& at, backward_job& x) {
     pass_arguments{replica_->options()}.require_to_bring(x.dy.view(),
                                                          pass.x.view());
   x.back = bring_here(x.dy);
-  // Not of dy, which is checked below.
+  // Not the layout of dy, which is checked below.
   auto dx = make_output(pass.x.view().layout());
   x.memory = hold({pass.x, x.dy, dx.share()});
   if (!batch_norm_replica::exchanges(pass.tape)) {
@@ -350,7 +350,7 @@ void batch_norm_slave::start(const job_ptr& at, backward_job& x) {
   }
   auto message = replica_->begin_backward(x.dy.view(), pass.x.view(), pass.tape,
                                           dx.view());
-  // Nobody can forget it now.
+  // From here on, nobody can forget the pass.
   x.pass = std::move(kept_.extract(i).mapped());
   exchange(at, std::move(message), [this, at, dx](const batch_norm_reply& r) {
     auto& self = std::get<backward_job>(*at);

@@ -24,27 +24,27 @@
 
 namespace syncnorm::detail {
 
-/// What a slave actor is: one copy among others.
+/// The role of a slave actor: one copy among others.
 struct slave_role {
-  /// With whom it registers: the master, or a relay. Null if there is one copy
-  /// only.
+  /// The actor it registers with: the master or a relay. Null if there is only
+  /// one copy.
   batch_norm_master_actor master;
-  /// Copy 0's: they end when it does.
+  /// Of copy 0 only: they end when it does.
   std::shared_ptr<batch_norm_relays> relays;
   std::int64_t copy_id = 0;
   /// How long to wait for a device.
   caf::timespan deadline{};
-  /// Told when the actor takes part.
+  /// Written when the actor takes part.
   std::shared_ptr<future_writer<bool>> registered;
-  /// Told when the actor has ended.
+  /// Written when the actor has ended.
   std::shared_ptr<future_writer<bool>> ended;
 };
 
-/// What whoever asked for something that threw `reason` is answered.
+/// The answer to a request for something that threw `reason`.
 [[nodiscard]] caf::error to_answer(const std::exception& reason);
 
-/// The actor of one copy of a batch-norm layer. Copy 0's leads the rounds, and
-/// ends the master when it ends.
+/// The actor of one copy of a batch-norm layer. That of copy 0 leads the
+/// rounds, and ends the master when it ends itself.
 class batch_norm_slave : public batch_norm_slave_actor::base {
 public:
   using super = batch_norm_slave_actor::base;
@@ -58,7 +58,7 @@ public:
   behavior_type make_behavior() override;
 
 private:
-  /// To whoever has asked for one batch, or for several together.
+  /// Answers a request for one batch, or for several together.
   using forward_promise =
       std::variant<caf::typed_response_promise<shared_tensor, std::uint64_t>,
                    caf::typed_response_promise<shared_tensors, std::uint64_t>>;
@@ -66,23 +66,23 @@ private:
   struct forward_job {
     std::vector<shared_tensor> xs;
     forward_promise promise;
-    /// Whether a backward pass may follow: set when the pass starts, as others
-    /// may ask for evaluation before it ends.
+    /// Whether a backward pass may follow: set when the pass starts, as
+    /// evaluation may be requested before it ends.
     bool trains = false;
     /// On a device: what its kernels use.
     std::shared_ptr<const void> memory{};
     /// The moments of xs, if they were taken ahead.
     std::optional<batch_norm_message> measured{};
-    /// What they become.
+    /// The output of each of xs.
     std::vector<tensor_memory> ys{};
     /// On a device: where each of ys goes.
     std::vector<way_back> backs{};
-    /// On a device: what was known before this pass, once it has learned.
+    /// On a device: the statistics before this pass, once it has learned.
     std::optional<learned_statistics> before{};
     std::vector<batch_norm_tape> tapes{};
   };
 
-  /// What a backward pass needs of its forward pass.
+  /// What a backward pass needs from its forward pass.
   struct kept {
     shared_tensor x;
     batch_norm_tape tape;
@@ -95,9 +95,9 @@ private:
     std::shared_ptr<const void> memory{};
     /// On a device: where dx goes.
     way_back back{};
-    /// While it waits for the other copies.
+    /// Its forward pass, while it waits for the other copies.
     kept pass{};
-    /// As of a forward pass.
+    /// As for a forward pass.
     std::optional<learned_statistics> before{};
   };
 
@@ -123,15 +123,15 @@ private:
   void answer(forward_job& x);
   /// On a device: the pass is about to learn.
   void remember(std::optional<learned_statistics>& before);
-  /// The pass cannot be answered: takes back what it learned.
+  /// For a pass that cannot be answered: takes back what it learned.
   void refuse(forward_job& x, const caf::error& reason);
   void refuse(backward_job& x, const caf::error& reason);
   void finish_backward(const job_ptr& at, const tensor_memory& dx);
   void drop(job& x, const caf::error& reason);
 
   // On the CPU: while one pass waits for the other copies, the moments of the
-  // pass behind it are taken; and its round begins before this pass's y is
-  // made. So no time is lost on the way to the master and back.
+  // next pass are taken, and the next pass's round begins before this pass's y
+  // is made. So no time is lost on the way to the master and back.
   void look_ahead();
   void start_ahead();
   [[nodiscard]] forward_job* next_forward() const;
@@ -139,12 +139,12 @@ private:
   /// On a device: brings `x` there, if it is in host memory.
   [[nodiscard]] way_back bring_here(shared_tensor& x);
   /// Enqueues the copy of `y` to host memory, if it goes there.
-  /// @param keep what the stream's work needs.
-  /// @returns that, and what the copy needs.
+  /// @param keep the memory that the stream's work needs.
+  /// @returns `keep`, and what the copy needs.
   [[nodiscard]] std::shared_ptr<const void>
   send_back(const tensor_memory& y, way_back& back,
             std::shared_ptr<const void> keep);
-  /// `y`, or what it has become in host memory.
+  /// `y`, or its copy in host memory.
   [[nodiscard]] shared_tensor answer_of(const tensor_memory& y, way_back& back);
   [[nodiscard]] shared_tensor answer_of(forward_job& x, std::size_t i);
 
@@ -153,7 +153,7 @@ private:
 
   using on_reply = std::function<void(const batch_norm_reply&)>;
 
-  /// Sends `message` into the next round; goes on with `done(reply)`.
+  /// Sends `message` into the next round; then calls `done(reply)`.
   void exchange(const job_ptr& at, batch_norm_message message, on_reply done);
   void contribute();
   void contribute(const batch_norm_message& message);
@@ -166,9 +166,9 @@ private:
 
   // -- the end of the stream's work -------------------------------------------
 
-  // A device is behind what was enqueued. So that the statistics hold what was
-  // answered and nothing else, a pass that is not answered takes back what it
-  // learned; and one whose work has failed ends those behind it, too.
+  // A device lags behind what was enqueued. So that the statistics hold only
+  // what was answered, a pass that is not answered takes back what it learned;
+  // a pass whose work has failed also ends the passes behind it.
 
   [[nodiscard]] bool on_device() const noexcept {
     return replica_->options().where.type != device_type::cpu;
@@ -180,17 +180,19 @@ private:
   [[nodiscard]] std::shared_ptr<const void> hold(const forward_job& x) const;
   void keep_until_done(std::shared_ptr<const void> memory);
 
-  /// Calls `then` when the stream has done what is enqueued; on the CPU now.
-  /// @param keep the memory that it needs until then.
+  /// Calls `then` when the stream has done what is enqueued; on the CPU, at
+  /// once.
+  /// @param keep the memory that the stream needs until then.
   void when_done(std::shared_ptr<const void> keep, stream_ends::on_end then);
-  /// What was enqueued under that id has failed.
+  /// The work enqueued under that id has failed.
   void work_failed(std::uint64_t work, const caf::error& reason);
 
-  /// What the master has answered, or, if that it is gone, for which layer. An
-  /// error of CAF's own means that, too: this slave is there.
+  /// The error that the master has answered; if it says that the master is
+  /// gone, the layer is added. An error of CAF's own also means that the master
+  /// is gone: this slave is there.
   [[nodiscard]] caf::error from_master(const caf::error& reason) const;
   caf::result<sync_metrics> metrics();
-  /// Answers the one that asked under that number.
+  /// Answers the request of that number.
   template <class T>
   void answer_question(std::uint64_t number, T&& x);
   void give_up(const std::string& why);
@@ -214,25 +216,25 @@ private:
   std::optional<slave_pipe<batch_norm_message, batch_norm_reply>> pipe_;
 
   tensor_pool pool_;
-  /// Of passes that are done, for their memory.
+  /// From passes that are done, kept for their memory.
   std::vector<batch_norm_tape> used_tapes_;
   std::deque<job_ptr> jobs_;
-  /// The pass that waits for the other copies, what it has sent, and what is to
-  /// be done with the reply.
+  /// The pass that waits for the other copies, its message, and what to do with
+  /// the reply.
   job_ptr current_;
   batch_norm_message sent_;
   on_reply done_;
   /// On a device: why the reply comes too late.
   caf::error overtaken_;
   std::uint64_t last_pass_id_ = 0;
-  /// Whoever has asked for the master's metrics.
+  /// Open requests for the master's metrics.
   std::map<std::uint64_t, caf::typed_response_promise<sync_metrics>> questions_;
   std::uint64_t last_question_ = 0;
   std::map<std::uint64_t, kept> kept_;
 
-  /// On a device: what is to be done when its work ends.
+  /// On a device: what to do when its work ends.
   std::optional<stream_ends> ends_;
-  /// Values go through host memory.
+  /// Whether values go through host memory.
   bool host_only_ = false;
   pinned_memory pinned_;
   std::shared_ptr<tensor_staging> staging_;

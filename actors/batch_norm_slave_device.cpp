@@ -1,4 +1,4 @@
-// What a slave actor does otherwise where its copy is on a device: it waits for
+// What a slave actor does differently if its copy is on a device: it waits for
 // the stream.
 
 #include "batch_norm_slave.hpp"
@@ -80,7 +80,7 @@ void batch_norm_slave::keep_until_done(std::shared_ptr<const void> memory) {
     mine.let_go();
   } catch (...) {
     // The device is lost, or there is no memory for an event: nobody learns
-    // when it is done.
+    // when the work is done.
   }
 }
 

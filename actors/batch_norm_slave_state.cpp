@@ -23,8 +23,8 @@ std::vector<named_array> all_arrays(batch_norm_replica& replica) {
   return result;
 }
 
-/// What `all_arrays` has for a layer of those options: on a device asking for
-/// them would wait for it.
+/// The names in `all_arrays` for a layer with those options: on a device,
+/// asking for the arrays would wait for it.
 std::vector<std::string_view> array_names(const batch_norm_options& options) {
   std::vector<std::string_view> result;
   if (options.affine)
@@ -135,7 +135,7 @@ batch_norm_slave::write_to_device(const std::string& name,
       return no_such_array(name);
     if (*size != values.size())
       return wrong_size(name, *size, values);
-    // Behind the passes that may still take back what they learned.
+    // Answered behind the passes that may still take back what they learned.
     auto promise = make_response_promise<void>();
     when_done(nullptr, [promise](const caf::error& reason) mutable {
       if (reason != caf::none)

@@ -21,9 +21,9 @@ namespace io = caf::io;
 using io::network::default_multiplexer;
 using io::network::native_socket;
 
-/// Returns a connection by that socket, which is its own from now on; null if
-/// TLS has no session for it.
-/// @param through as of `bounded_scribe`.
+/// Returns a connection over that socket, which it owns from now on; null if
+/// TLS has no session for the socket.
+/// @param through as for `bounded_scribe`.
 io::scribe_ptr make_scribe(const connection_rules& rules,
                            std::shared_ptr<const door> through,
                            default_multiplexer& multiplexer,
@@ -123,7 +123,7 @@ io::middleman_actor spawn_bounded_doorman(caf::actor_system& system,
                                           std::size_t limit,
                                           caf::timespan patience,
                                           std::shared_ptr<const door> opened) {
-  // Connecting and looking up a name wait.
+  // Connecting and looking up a name block.
   return system.spawn<bounded_middleman, caf::detached>(
       protocol_broker(system), limit, patience, std::move(opened));
 }

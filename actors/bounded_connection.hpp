@@ -9,12 +9,13 @@
 
 namespace syncnorm::detail {
 
-/// Returns an actor that opens ports and connects as CAF's own does, or that of
-/// its openssl module if it is loaded, but by connections of type
+/// Returns an actor that opens ports and connects like CAF's own actor, or that
+/// of CAF's openssl module if this is loaded, but with connections of type
 /// `bounded_scribe`: a long message takes memory as its bytes arrive, and has
-/// `limit` bytes at most. It takes no longer than `patience` to connect. It is
-/// to be ended after use; what it has opened stays.
-/// @param opened where refused connections to a port that it opens are told.
+/// at most `limit` bytes. The actor takes no longer than `patience` to connect.
+/// End it after use; what it has opened stays.
+/// @param opened where refused connections to a port that it opens are
+/// reported.
 [[nodiscard]] caf::io::middleman_actor
 spawn_bounded_doorman(caf::actor_system& system, std::size_t limit,
                       caf::timespan patience,

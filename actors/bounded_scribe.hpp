@@ -20,21 +20,21 @@ namespace syncnorm::detail {
 /// What holds for all connections of a system.
 struct connection_rules {
   caf::actor_system* system;
-  /// The most bytes of a message.
+  /// Maximum bytes per message.
   std::size_t limit;
 };
 
 /// A connection that
-/// - takes memory as the bytes of a message arrive, beyond a MiB, or a page
-///   before the handshake is complete. CAF's own take at once what the header
-///   of a message announces, up to 4 GiB.
-/// - ends when a message is announced that is longer than the rules allow.
-/// - tells at its door if it is refused.
-/// @tparam Scribe CAF's, which it would be else.
+/// - beyond a MiB, or a page before the handshake is complete, takes memory
+///   only as the bytes of a message arrive. CAF's own connections take at once
+///   what a message's header announces, up to 4 GiB.
+/// - ends when a message longer than the rules allow is announced.
+/// - reports at its door if it is refused.
+/// @tparam Scribe CAF's type, which it would have otherwise.
 template <class Scribe>
 class bounded_scribe final : public Scribe {
 public:
-  /// @param through of the port that was connected to; null: this side
+  /// @param through door of the port that was connected to; null: this side
   ///                connects.
   /// @param xs for the constructor of `Scribe`.
   template <class... Xs>
@@ -69,7 +69,7 @@ public:
       Scribe::configure_read(caf::io::receive_policy::exactly(next));
       return true;
     }
-    // What a long message took is free again after it.
+    // The memory of a long message is freed after it.
     auto pieces = std::exchange(this->rd_buf(), std::exchange(arrived_, {}));
     auto goes_on = pass_on(context, this->rd_buf().data(), wanted_);
     this->rd_buf() = std::move(pieces);
@@ -96,18 +96,18 @@ protected:
 private:
   using bytes = std::remove_cvref_t<decltype(std::declval<Scribe>().rd_buf())>;
 
-  /// So many bytes of a message are taken for granted: more would be copied
-  /// once more.
+  /// This many bytes of a message get memory at once: longer messages are
+  /// copied once more.
   static constexpr std::size_t granted = std::size_t{1} << 20U;
-  /// The same before the handshake is complete, for which that is enough.
+  /// The same before the handshake is complete: enough for the handshake.
   static constexpr std::size_t granted_to_strangers = std::size_t{1} << 12U;
-  /// Parts of messages that make the handshake.
+  /// How many message parts the handshake has.
   static constexpr std::uint64_t handshake = 2;
 
   bool pass_on(worker_type* context, const void* data, std::size_t size) {
     auto result = Scribe::consume(context, data, size);
     ++passed_on_;
-    // CAF's broker has closed it.
+    // CAF's broker has closed the connection.
     if (this->detached()) {
       refuse("what it sent is no message of CAF's");
       return result;
@@ -122,15 +122,15 @@ private:
     return result;
   }
 
-  /// A header and what it announces are read by turns. The stream gives its
-  /// buffer the size of what is next, and fills with zeros what it adds: two
-  /// buffers that keep their sizes spare it that.
+  /// Headers and what they announce are read alternately. The stream resizes
+  /// its buffer for what is next, and fills what it adds with zeros: two
+  /// buffers that keep their sizes avoid that.
   void change_buffers() {
     if (this->rd_buf().size() != std::min(wanted_, granted_))
       this->rd_buf().swap(other_);
   }
 
-  /// Tells once why the other side is refused.
+  /// Reports once why the other side is refused.
   void refuse(const std::string& why) {
     if (std::exchange(refused_, true))
       return;
@@ -147,12 +147,12 @@ private:
   bool refused_ = false;
   /// Bytes of the next part of a message: a header, or what it announces.
   std::size_t wanted_ = 0;
-  /// How many of them are taken for granted.
+  /// How many of them get memory at once.
   std::size_t granted_ = granted_to_strangers;
-  /// If they are more than that: what has come.
+  /// If there are more: what has arrived.
   bytes arrived_;
   bytes other_;
-  /// Parts of messages.
+  /// Message parts passed on so far.
   std::uint64_t passed_on_ = 0;
 };
 

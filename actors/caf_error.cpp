@@ -8,7 +8,7 @@ namespace syncnorm {
 
 namespace {
 
-/// `"kill"`: CAF's lines write more around it, each something else.
+/// `"kill"`: each CAF release line writes different text around it.
 std::string exit_text(const caf::error& x) {
   auto text = to_string(static_cast<caf::exit_reason>(x.code()));
   auto colon = text.rfind(':');

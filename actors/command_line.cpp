@@ -30,7 +30,7 @@ std::string expected_by(const caf::config_option& option) {
     return "a whole number of 0 or more";
   if (is("int"))
     return "a whole number";
-  // 0.17 and 1.x.
+  // CAF 0.17 and 1.x.
   if (is("real") || is("double"))
     return "a number";
   if (is("timespan") || is("caf::timespan"))
@@ -38,13 +38,13 @@ std::string expected_by(const caf::config_option& option) {
   return is("bool") ? "true or false" : "";
 }
 
-/// The beginning of what is too long for a line.
+/// The beginning of a text that is too long for a line.
 std::string shortened(std::string text) {
   constexpr std::size_t longest = 200;
   if (text.size() <= longest)
     return text;
   auto size = longest;
-  // Not amid a character of UTF-8.
+  // Not inside a UTF-8 character.
   while (size > 0 && (static_cast<unsigned char>(text[size]) & 0xC0) == 0x80)
     --size;
   return text.substr(0, size) + "...";
@@ -67,8 +67,8 @@ std::string type_problem(const caf::config_option& option,
          + shortened(to_string(value));
 }
 
-/// Of the variables of the environment that set options. CAF would not say
-/// which of them it cannot read.
+/// What is wrong with the environment variables that set options. CAF would not
+/// say which of them it cannot read.
 std::string environment_problem(const caf::config_option_set& known) {
   for (const auto& option : known) {
     const auto* name = variable_of(option);
@@ -82,8 +82,8 @@ std::string environment_problem(const caf::config_option_set& known) {
   return "";
 }
 
-/// Of what stands in a group, or, as CAF calls what stands outside of any, in
-/// `global`. Groups may be somebody else's, and so may what is in them.
+/// What is wrong in a group, or in `global`, as CAF calls what is outside of
+/// any group. Groups may be somebody else's, and so may their content.
 std::string group_problem(const caf::config_option_set& known,
                           const std::string& group,
                           const caf::settings& content) {
@@ -92,7 +92,7 @@ std::string group_problem(const caf::config_option_set& known,
     auto name = outside ? key : fmt::format("{}.{}", group, key);
     const auto* inner = caf::get_if<caf::settings>(&value);
     std::string problem;
-    // CAF would look for none of them.
+    // CAF would not look for such a file.
     if (outside && key == "config-file")
       problem = "config-file: expected on the command line, not in a file";
     else if (const auto* option = known.qualified_name_lookup(group, key))
@@ -107,7 +107,7 @@ std::string group_problem(const caf::config_option_set& known,
   return "";
 }
 
-/// A configuration file. It is read once, for it may be a pipe.
+/// A configuration file. It is read only once, because it may be a pipe.
 struct config_file {
   /// Empty if there is none.
   std::string name;
@@ -132,13 +132,13 @@ config_file read_config_file(const std::string& name) {
   else if (result.text.size() > most)
     result.problem = fmt::format("expected {} bytes at most", most);
   else if (auto at = result.text.find('\0'); at != std::string::npos)
-    // CAF would take it for the end.
+    // CAF would take it for the end of the text.
     result.problem =
         fmt::format("line {}: expected text, found a NUL byte",
                     std::count(result.text.begin(),
                                result.text.begin() + std::ptrdiff_t(at), '\n')
                         + 1);
-  // Without it CAF leaves out a last line that is cut off.
+  // Without this line end, CAF leaves out a last line that is cut off.
   result.text += '\n';
   return result;
 }
@@ -189,7 +189,7 @@ bool lacks_value(const caf::config_option_set& known,
   return option != nullptr && !option->is_flag();
 }
 
-/// What `parse` could not read, and what the option takes, as `--batch=x:
+/// What `parse` could not read, and what the option takes, such as `--batch=x:
 /// unexpected character, expected a whole number`. CAF 0.17 says
 /// `parser_error(unexpected_character, ({"argument" = "--batch=x"}))`, CAF 1.x
 /// `invalid_argument("--batch=x")`.
@@ -207,8 +207,8 @@ std::string option_problem(const caf::error& problem,
   return argument_problem(known, argument, cause_in(text));
 }
 
-/// Numbers of CAF's with which no actor runs, as the scheduler waits for ever
-/// or divides by 0, or none hears of another node.
+/// Numbers in CAF's options with which no actor runs, because the scheduler
+/// waits for ever or divides by 0, or no actor hears of another node.
 std::string crippling_number(const caf::actor_system_config& config) {
   const std::string group = caf_line == 0 ? "" : "caf.";
   for (const auto* name : {"scheduler.max-threads", "scheduler.max-throughput",

@@ -33,7 +33,7 @@ constexpr std::array levels{
 constexpr std::array<std::string_view, 5> option_names{
     "deadline", "failure-policy", "fan-in", "log-level", "max-message"};
 
-/// What CAF itself sends must pass.
+/// CAF's own messages must pass.
 constexpr std::int64_t least_max_message = 65'536;
 
 /// CAF 0.17 writes a duration that is not positive as "0d".

@@ -15,7 +15,7 @@ namespace syncnorm::detail {
 
 namespace {
 
-/// The number that stands behind `words`, or 0.
+/// The number that follows `words`, or 0.
 std::size_t number_behind(const std::string& text, std::string_view words) {
   auto at = text.find(words);
   if (at == std::string::npos)
@@ -23,7 +23,7 @@ std::size_t number_behind(const std::string& text, std::string_view words) {
   return std::strtoul(text.c_str() + at + words.size(), nullptr, 10);
 }
 
-/// Walks over text as CAF 0.17 reads it, up to the first name that it leaves
+/// Walks over text as CAF 0.17 reads it, up to the first name that CAF leaves
 /// out.
 class name_walk {
 public:
@@ -69,7 +69,7 @@ private:
       may_begin_ = false;
   }
 
-  /// What stands in a list has no name.
+  /// An element of a list has no name.
   void enter_group() {
     groups_.push_back(name_.empty() ? fmt::format("[{}]", ++unnamed_)
                                     : std::exchange(name_, ""));
@@ -87,7 +87,7 @@ private:
     at_ = std::min(text_.find(end, at_), text_.size());
   }
 
-  /// `[section]`, where CAF merges what has the same name.
+  /// `[section]`; CAF merges sections of the same name.
   void read_section() {
     auto end = std::min(text_.find(']', at_), text_.size());
     section_ = text_.substr(at_ + 1, end - at_ - 1);
@@ -107,7 +107,7 @@ private:
       add(std::move(word), first, is_group(next));
   }
 
-  /// Whether what begins there, perhaps behind `=`, is one.
+  /// Whether a group begins there, perhaps behind `=`.
   [[nodiscard]] bool is_group(std::size_t at) const {
     if (text_[at] == '=')
       at = text_.find_first_not_of(" \t", at + 1);
@@ -155,10 +155,10 @@ std::string syntax_problem(const std::string& text, const caf::error& problem) {
   auto line = number_behind(said, caf_line == 0 ? "\"line\" = " : "in line ");
   auto column =
       number_behind(said, caf_line == 0 ? "\"column\" = " : "column ");
-  // CAF does not count a line end that comes first of all.
+  // CAF does not count a line end at the very beginning.
   if (text.starts_with('\n'))
     ++line;
-  // That belongs to the line that it ends.
+  // A line end belongs to the line that it ends.
   auto place = said.find("unexpected_newline") == std::string::npos
                    ? fmt::format("line {}, column {}", line, column)
                    : fmt::format("line {}, at its end", line - 1);

@@ -9,11 +9,11 @@
 #include <sstream>
 #include <string>
 
-// What a configuration file has wrong that CAF does not say, or not in words.
+// Problems of a configuration file that CAF does not report, or not in words.
 
 namespace syncnorm::detail {
 
-/// The options that stand in `text`, by CAF.
+/// The options in `text`, parsed by CAF.
 [[nodiscard]] inline auto parse_config_text(const std::string& text) {
   std::istringstream in{text};
   return caf::actor_system_config::parse_config(in);
@@ -24,13 +24,13 @@ namespace syncnorm::detail {
 [[nodiscard]] std::string syntax_problem(const std::string& text,
                                          const caf::error& problem);
 
-/// What `text` lacks if it ends amid a group or a list, which CAF takes for
-/// their ends: `"}"` or `"]"`; or empty.
+/// What `text` lacks if it ends inside a group or a list, `"}"` or `"]"`; else
+/// empty. CAF takes the end of the text for theirs.
 [[nodiscard]] std::string missing_end(const std::string& text);
 
-/// Of text that can be parsed, what CAF 0.17 leaves out without a word: what
-/// stands in a group `global { }`, and whatever has a name that was there
-/// before. Empty if it takes everything, as CAF 1.x does.
+/// What CAF 0.17 silently leaves out of text that can be parsed: the content of
+/// a group `global { }`, and anything whose name came before. Empty if CAF
+/// takes everything, as CAF 1.x does.
 [[nodiscard]] std::string lost_part(const std::string& text);
 
 } // namespace syncnorm::detail

@@ -18,7 +18,7 @@ namespace {
 using steady = std::chrono::steady_clock;
 using address_list = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
 
-/// A socket that is closed unless somebody takes it.
+/// A socket that is closed unless it is released.
 class new_socket {
 public:
   explicit new_socket(int family)
@@ -99,8 +99,8 @@ caf::expected<address_list> resolve(const std::string& host,
   return address_list{first, ::freeaddrinfo};
 }
 
-/// How much it says about a host that one of its addresses has failed so: what
-/// this machine cannot reach at all says least.
+/// How much the error of one address says about its host: that this machine
+/// cannot reach it at all says least.
 int weight_of(int code) {
   if (code == ECONNREFUSED)
     return 2;

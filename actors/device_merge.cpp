@@ -15,7 +15,7 @@ namespace {
 
 using message = identified<batch_norm_message>;
 
-/// One of the batches that share the messages, of each of them.
+/// One of the batches that share the messages, from each message.
 std::vector<message> batch_of(std::span<const message> messages,
                               std::size_t batch) {
   std::vector<message> result;
@@ -83,8 +83,7 @@ void add_sums_of(std::span<const message> messages, const device_array& out,
                               out.data());
 }
 
-/// Writes what the messages merge into to `out`, along the tree over their
-/// positions.
+/// Merges the messages into `out`, along the tree over their positions.
 void merge_row(std::span<const message> messages, const device_array& out,
                const device_stream& stream) {
   if (messages[0].message.mode == round_mode::forward)
@@ -95,7 +94,7 @@ void merge_row(std::span<const message> messages, const device_array& out,
 
 message half_of(std::span<const message> messages, const device_stream& stream);
 
-/// As `merge_row`, along the tree over their identifiers.
+/// Like `merge_row`, but along the tree over their identifiers.
 void merge_tree(std::span<const message> messages, const device_array& out,
                 const device_stream& stream) {
   if (is_row(messages))
@@ -106,7 +105,7 @@ void merge_tree(std::span<const message> messages, const device_array& out,
             out, stream);
 }
 
-/// What stands for a subtree.
+/// The message that stands for a subtree.
 message half_of(std::span<const message> messages,
                 const device_stream& stream) {
   auto result = messages[0];
@@ -130,8 +129,8 @@ device_array copy_of(const device_array& x, const device_stream& stream) {
   return result;
 }
 
-/// The statistics of a forward round's batch in `out`, mean and inv_std, and in
-/// `running`, if it has elements, what was learned.
+/// Writes mean and inv_std of a forward round's batch to `out` and what was
+/// learned to `running`, if that has elements.
 void finish_batch(const const_moments_view& batch, statistics_update& update,
                   const device_array& out, const device_array& running,
                   const device_stream& stream) {
@@ -143,8 +142,8 @@ void finish_batch(const const_moments_view& batch, statistics_update& update,
       out.at(half), {running.data(), running.at(half)});
 }
 
-/// As `finish_batch`, with the moments of all batches before, in `running`, as
-/// one part more: what `merge_round` does in host memory.
+/// Like `finish_batch`, with the moments of all earlier batches, in `running`,
+/// as one more part: what `merge_round` does in host memory.
 void finish_online(const const_moments_view& batch, statistics_update& update,
                    const device_array& out, const device_array& running,
                    const device_stream& stream) {

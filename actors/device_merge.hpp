@@ -9,18 +9,18 @@
 
 namespace syncnorm::detail {
 
-/// The merged values of messages that are known to agree and whose values all
-/// lie on devices, along the tree over the identifiers: enqueued behind their
-/// ready-events. Values of other devices than that of `on` are copied to it
-/// first. Of batches that share the messages, one behind the other.
-/// @param on none: the stream that wrote the first message's values.
+/// Merges the values of messages along the tree over the identifiers, enqueued
+/// behind their ready-events. The messages are known to agree, and their values
+/// all lie on devices; values on devices other than that of `on` are copied to
+/// it first. The results of batches that share the messages lie one behind the
+/// other.
+/// @param on if none: the stream that wrote the first message's values.
 [[nodiscard]] device_array
 merge_on_device(std::span<const identified<batch_norm_message>> messages,
                 const device_stream& on);
 
-/// The reply to what all messages were merged into, which lies on a device. Its
-/// running statistics are an array of their own: those of the owner stay as
-/// they are.
+/// The reply to the merged messages, whose values lie on a device. Its running
+/// statistics are a separate array: the owner's stay as they are.
 /// @param owner whose update it is.
 /// @param on as for `merge_on_device`.
 /// @throws error `malformed_message` for counters that cannot count the

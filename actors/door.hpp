@@ -7,17 +7,18 @@
 
 namespace syncnorm::detail {
 
-/// Where connections to one published port that are refused are told. The port
-/// and its connections share it.
+/// Where refused connections to one published port are reported. The port and
+/// its connections share the door.
 class door {
 public:
-  /// @param system   whose logger is told.
-  /// @param listener is told, too, if there is one; the door does not keep it.
+  /// @param system   whose logger gets the reports.
+  /// @param listener gets them, too, if there is one; the door does not keep
+  /// it.
   door(caf::actor_system& system, const caf::actor& listener)
       : system_{&system},
         listener_{caf::actor_cast<caf::actor_addr>(listener)} {}
 
-  /// Tells that `who` was refused, and why: "10.0.0.7 is refused: certificate
+  /// Reports that `who` was refused, and why: "10.0.0.7 is refused: certificate
   /// has expired". Waits for nobody.
   void tell(const std::string& who, const std::string& why) const;
 
@@ -27,7 +28,7 @@ private:
 };
 
 /// While one of these lives, what OpenSSL finds wrong with a connection on this
-/// thread is told at that door; see `here`.
+/// thread is reported at that door; see `here`.
 class at_door {
 public:
   explicit at_door(const door* x) noexcept
@@ -40,7 +41,7 @@ public:
     current = before_;
   }
 
-  /// The door of the innermost one, or null.
+  /// The door of the innermost `at_door`, or null.
   [[nodiscard]] static const door* here() noexcept {
     return current;
   }

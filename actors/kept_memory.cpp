@@ -24,7 +24,7 @@ kept_memory::~kept_memory() {
     return;
   mine->next = all.load();
   while (!all.compare_exchange_weak(mine->next, mine)) {
-    // Another thread's came first.
+    // Another thread's node came first.
   }
 }
 

@@ -4,9 +4,9 @@
 
 namespace syncnorm::detail {
 
-/// Memory for which a device has been given work, while nobody is sure yet to
-/// learn when that is done. What is not let go before this object ends is never
-/// given back: the device may use it at any time.
+/// Memory for which a device has been given work, while it is not yet sure that
+/// anybody learns when the work is done. Memory not let go before this object
+/// ends is never freed: the device may use it at any time.
 class kept_memory {
 public:
   explicit kept_memory(std::shared_ptr<const void> memory);
@@ -14,13 +14,13 @@ public:
   kept_memory& operator=(const kept_memory&) = delete;
   ~kept_memory();
 
-  /// Somebody else keeps it until the work is done.
+  /// Somebody else keeps the memory until the work is done.
   void let_go() noexcept;
 
 private:
   struct node;
 
-  /// Made at the beginning: when something has failed there may be no memory
+  /// Made at the beginning: once something has failed, there may be no memory
   /// for it.
   std::unique_ptr<node> node_;
 };

@@ -14,7 +14,7 @@ namespace syncnorm {
 
 namespace {
 
-/// In texts names are shown up to here, and so many of them.
+/// Limits in texts: the length of a name, and the number of names.
 constexpr std::size_t max_shown = 80;
 constexpr std::size_t max_listed = 20;
 
@@ -113,7 +113,7 @@ find_named(caf::actor_system& system, const std::set<std::string>& interface,
       .receive(
           [&](const caf::strong_actor_ptr& actor,
               const std::set<std::string>& found) {
-            // It speaks for its own node only.
+            // The directory speaks for its own node only.
             if (!actor || actor->node() != directory->node())
               result = find_error(host, port, errc::malformed_message,
                                   "the directory names no actor of its node");

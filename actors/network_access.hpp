@@ -32,8 +32,8 @@ private:
   caf::io::middleman_actor actor_;
 };
 
-/// The most bytes of a message, or what is wrong with the system, the address
-/// or the configuration.
+/// Maximum bytes per message, or what is wrong with the system, the address or
+/// the configuration.
 [[nodiscard]] caf::expected<std::size_t> limit_at(const char* function,
                                                   caf::actor_system& system,
                                                   const std::string& address,

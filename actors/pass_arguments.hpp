@@ -10,10 +10,10 @@
 
 namespace syncnorm::detail {
 
-/// What a replica is asked for, and the replies to it, must be like. Arguments
-/// are checked before a pass begins: once the other replicas have its message,
-/// none of them can take the round back. All `require_*` throw `error`, naming
-/// the layer, the call and the argument.
+/// Requirements for the arguments of a replica's passes and for the replies.
+/// Arguments are checked before a pass begins: once the other replicas have its
+/// message, none of them can take the round back. All `require_*` throw
+/// `error`, naming the layer, the call and the argument.
 class pass_arguments {
 public:
   /// @param options of the layer; must outlive this object.
@@ -31,18 +31,18 @@ public:
                         const batch_norm_tape& tape,
                         const tensor_view& dx) const;
 
-  /// Before tensors in host memory are copied to the device: they fit there,
-  /// for a forward pass, and as dy of the pass of x.
+  /// Before tensors in host memory are copied to the device: they must fit
+  /// there, for a forward pass, or as dy of the pass of x.
   void require_to_bring(std::span<const const_tensor_view> xs) const {
     require_each(xs, &pass_arguments::require_kind);
   }
   void require_to_bring(const const_tensor_view& dy,
                         const const_tensor_view& x) const;
 
-  /// Whether `tape` has statistics as this layer's.
+  /// Whether `tape` has statistics like this layer's.
   [[nodiscard]] bool is_readable(const batch_norm_tape& tape) const;
 
-  /// A reply to the forward pass of so many batches.
+  /// A reply to the forward pass of that many batches.
   void require_forward_reply(const batch_norm_reply& reply,
                              std::size_t batches) const;
 
@@ -62,7 +62,7 @@ private:
 
   void require(const char* call, const char* argument,
                const const_tensor_view& x) const;
-  /// But for the memory it lies in.
+  /// All but the memory that `x` lies in.
   void require_kind(const char* call, const char* argument,
                     const const_tensor_view& x) const;
   void require_like(const char* call, const char* argument,

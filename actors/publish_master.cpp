@@ -21,7 +21,8 @@ namespace syncnorm::detail {
 
 namespace {
 
-/// Returns 0 if a socket takes that address, as CAF's would, or the error.
+/// Returns 0 if a socket can bind to that address, as CAF's would, or the
+/// error.
 int bind_once(const addrinfo& address, bool reuse) {
   auto socket = ::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (socket < 0)
@@ -34,8 +35,8 @@ int bind_once(const addrinfo& address, bool reuse) {
   return code;
 }
 
-/// Why that port cannot be opened, which CAF does not tell, or nothing if by
-/// now it can.
+/// Why that port cannot be opened, which CAF does not say; empty if it can be
+/// by now.
 std::string why_closed(const publish_options& options) {
   addrinfo hints{};
   hints.ai_flags = AI_PASSIVE;
@@ -52,8 +53,8 @@ std::string why_closed(const publish_options& options) {
     auto code = bind_once(*x, options.reuse);
     if (code == 0)
       return {};
-    // A name may have several: that one is taken says more than that another is
-    // not this machine's.
+    // A name may have several addresses: that one is in use says more than that
+    // another is not this machine's.
     if (why == 0 || code == EADDRINUSE)
       why = code;
   }

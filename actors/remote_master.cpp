@@ -21,7 +21,7 @@ namespace syncnorm::detail {
 
 namespace {
 
-/// After the handshake.
+/// The connection ended after the handshake.
 constexpr auto connection_ended = caf::sec::remote_linking_failed;
 
 /// Why there was no answer, in words for what CAF only has a name for.
@@ -54,7 +54,7 @@ caf::error connect_error(const std::string& host, std::uint16_t port,
                     "another type, or only one of the two nodes has registered "
                     "its message types",
                     port, host));
-  // In words already.
+  // Already in words.
   if (code_of(x))
     return x;
   return make_error(errc::master_down,
@@ -63,7 +63,7 @@ caf::error connect_error(const std::string& host, std::uint16_t port,
                                 port, host, silence_text(patience, x)));
 }
 
-/// Nodes are told apart by their hosts and their processes' numbers.
+/// Nodes are told apart by host and process number.
 caf::error same_node_error(const std::string& host, std::uint16_t port) {
   return make_error(
       errc::invalid_argument,
@@ -74,7 +74,7 @@ caf::error same_node_error(const std::string& host, std::uint16_t port) {
 }
 
 /// Asks once.
-/// @param limit  bytes of a message, at most.
+/// @param limit  maximum bytes per message.
 caf::expected<caf::strong_actor_ptr>
 look_up(caf::actor_system& system, std::size_t limit,
         const std::set<std::string>& interface, const std::string& host,
@@ -102,8 +102,8 @@ look_up(caf::actor_system& system, std::size_t limit,
   return result;
 }
 
-/// What every actor of CAF's that does not block answers by itself.
-/// @returns what came instead of the answer, if so.
+/// Asks what every CAF actor that does not block answers by itself.
+/// @returns the error that came instead of the answer, if any.
 caf::error ask_for_info(caf::actor_system& system, const caf::actor& actor,
                         caf::timespan patience) {
   caf::error result;
@@ -118,7 +118,7 @@ caf::error ask_for_info(caf::actor_system& system, const caf::actor& actor,
   return result;
 }
 
-/// Why an actor of another node answers nothing any more: it has exited, or the
+/// Why an actor on another node no longer answers: it has exited, or the
 /// connection to its node has ended.
 caf::error why_gone(const caf::actor& actor) {
   if (!has_exited(actor))
@@ -130,10 +130,10 @@ caf::error why_gone(const caf::actor& actor) {
 }
 
 /// Why that actor is not heard of, if it is on another node. CAF holds one
-/// connection between two nodes, and each side closes what comes after its
-/// first one: of two nodes that connect to each other at the same moment, each
-/// may close the one that is the other's first. Both have handles then, and no
-/// connection: `connection_ended`.
+/// connection between two nodes, and each side closes any that comes after its
+/// first: if two nodes connect to each other at the same moment, each may close
+/// the other's first connection. Then both have handles, but no connection:
+/// `connection_ended`.
 caf::error why_unreached(caf::actor_system& system,
                          const caf::strong_actor_ptr& found,
                          const time_budget& patience) {
@@ -141,7 +141,7 @@ caf::error why_unreached(caf::actor_system& system,
   if (!is_distant(actor))
     return {};
   // A question may be lost while others connect to that node. An actor that
-  // answers neither, as one that blocks, is taken as it is.
+  // answers neither question, such as one that blocks, is taken as it is.
   for (auto time :
        {std::chrono::milliseconds{200}, std::chrono::milliseconds{800}}) {
     auto problem = ask_for_info(system, actor,
@@ -154,9 +154,9 @@ caf::error why_unreached(caf::actor_system& system,
   return {};
 }
 
-/// As `look_up`; `connection_ended` if the actor is not reached. Of two nodes
-/// that connect to each other one has waited longer then: the connection of the
-/// other one is the first of both when they try again.
+/// Like `look_up`; `connection_ended` if the actor is not reached. In that
+/// case, of two nodes that connect to each other, one waits longer: when they
+/// try again, the other one's connection is the first for both.
 caf::expected<caf::strong_actor_ptr>
 reach(caf::actor_system& system, std::size_t limit,
       const std::set<std::string>& interface, const std::string& host,
@@ -188,8 +188,8 @@ find_actor(caf::actor_system& system, const std::set<std::string>& interface,
   if (!limit)
     return limit.error();
   time_budget patience{options.patience};
-  // A node that refuses this one says why and closes the connection, which may
-  // get here first.
+  // A node that refuses this one says why and closes the connection; the close
+  // may get here first.
   int attempts = system.has_openssl_manager() ? 10 : 1;
   for (;;) {
     forget_tls_failure(port);

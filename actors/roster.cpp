@@ -10,7 +10,7 @@ namespace syncnorm::detail {
 
 namespace {
 
-/// Identifiers in a row are drawn together from this many on.
+/// Consecutive identifiers are listed as a range from this many on.
 constexpr std::int64_t long_run = 8;
 
 /// Lists identifiers and ranges of them, for example "0, 1, 8-15".
@@ -175,7 +175,7 @@ void roster::erase(std::size_t position) {
 }
 
 std::optional<std::size_t> roster::find(std::int64_t identifier) const {
-  // Identifiers are usually in a row.
+  // Identifiers are usually consecutive.
   if (members_.empty() || identifier < members_[0].identifier)
     return std::nullopt;
   auto guess = static_cast<std::size_t>(identifier - members_[0].identifier);

@@ -36,7 +36,7 @@ std::string options_text(const statistics_update& x) {
                      x.cumulative ? "none" : momentum, x.online);
 }
 
-/// Online statistics are of float64, whatever the tensors' type.
+/// Online statistics are float64, whatever the tensors' type.
 void require_known_type(const round_message& x, dtype type) {
   const auto& m = x.message;
   if (m.update.online && type != dtype::float64)
@@ -170,7 +170,7 @@ std::int64_t total_count(std::span<const round_message> messages,
   std::int64_t total = 0;
   for (const auto& x : messages) {
     auto count = count_of(x.message, batch);
-    // No replica is named: behind a relay a message is that of several.
+    // No replica is named: behind a relay, a message is that of several.
     if (count > limit - total)
       throw error{errc::malformed_message,
                   fmt::format("the replicas' counts are more than {} "

@@ -38,7 +38,7 @@ using round_message = identified<batch_norm_message>;
   return all == nullptr ? nullptr : all + 2 * std::size_t(x.channels) * batch;
 }
 
-/// Elements a channel of that batch in all messages.
+/// Elements per channel of that batch over all messages.
 /// @throws error `malformed_message` if they are too many to count, naming no
 ///         replica: a message may be that of several, merged by a relay.
 [[nodiscard]] std::int64_t total_count(std::span<const round_message> messages,
@@ -48,7 +48,7 @@ using round_message = identified<batch_norm_message>;
 
 // All of these throw `error`, naming the replica.
 
-/// The message is what it says.
+/// The message's fields are valid, and its values fit them.
 void require_known(const round_message& x);
 
 /// `x` belongs to the same round as the owner's message.
@@ -57,12 +57,12 @@ void require_agreement(const round_message& owner, const round_message& x);
 /// `total` is what all messages were merged into, with the owner's update.
 void require_update(std::int64_t owner, const batch_norm_message& total);
 
-/// `batch` elements a channel shall be merged into what `update` has seen.
+/// `batch` elements per channel are to be merged into what `update` has seen.
 void require_counters(std::int64_t owner, const statistics_update& update,
                       std::int64_t batch);
 
-/// Why another batch, of so many elements a channel, cannot be counted; empty
-/// if it can.
+/// Why another batch, of that many elements per channel, cannot be counted;
+/// empty if it can.
 [[nodiscard]] std::string counter_problem(const statistics_update& seen,
                                           std::int64_t batch);
 

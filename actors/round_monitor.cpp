@@ -10,8 +10,8 @@ namespace syncnorm::detail {
 
 namespace {
 
-/// The most that is logged: what the configuration says, as far as CAF's own
-/// logger takes it.
+/// The highest level that is logged: the configured one, as far as CAF's own
+/// logger accepts it.
 log_level most_logged(caf::actor_system& system) {
   auto level = read_defaults(system.config()).log;
   while (level != log_level::quiet && !accepts_log(system, level))

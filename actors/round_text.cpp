@@ -11,10 +11,10 @@ namespace syncnorm::detail {
 
 namespace {
 
-/// Of what comes from another node.
+/// Limit for texts from another node.
 constexpr std::size_t max_text = 2000;
 
-/// Whether somebody has not arrived and has not reported either.
+/// Whether somebody has neither arrived nor reported.
 bool lacks_somebody(const roster& members) {
   return !members.is_full()
          || std::ranges::any_of(members, [](const participant& x) {
@@ -30,15 +30,15 @@ std::string silent_text(caf::timespan waited, const std::string& whom,
                      of ? "of " + *of + " " : "", members.list(true));
 }
 
-/// Whether a report, without its prefix, says of all of a relay's replicas that
-/// they have not come.
+/// Whether a report, without its prefix, says that none of a relay's replicas
+/// has come.
 bool says_nobody(std::string_view report) {
   constexpr std::string_view words{" have "};
   auto first = report.find(words);
   return first == report.rfind(words) && report.ends_with(" have nobody");
 }
 
-/// Of a relay whose relays all have reported, and who has nobody itself.
+/// For a relay whose relays have all reported: whether nobody has come.
 bool has_nobody(const roster& members,
                 const std::vector<std::string>& reports) {
   return !reports.empty() && members.relayed_range()
@@ -46,7 +46,7 @@ bool has_nobody(const roster& members,
          && std::ranges::all_of(reports, says_nobody);
 }
 
-/// As many of them as another node lets pass, one at least.
+/// As many of the texts as another node accepts; at least one.
 std::string joined(const std::vector<std::string>& texts) {
   std::string result;
   for (std::size_t i = 0; i < texts.size(); ++i) {

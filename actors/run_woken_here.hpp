@@ -4,9 +4,10 @@
 
 namespace syncnorm::detail {
 
-/// While it lives, an actor that `self` wakes up waits for its end, and then
-/// runs on this worker: one that has little to do, as a master, should not wait
-/// until another worker has woken up and found it.
+/// While one of these lives, an actor that `self` wakes up waits; when this
+/// object ends, the actor runs on this worker. An actor that has little to do,
+/// such as a master, should not wait until another worker has woken up and
+/// found it.
 class run_woken_here {
 public:
   explicit run_woken_here(caf::local_actor* self)

@@ -27,7 +27,7 @@ shared_tensor shared_tensor::samples(std::int64_t first,
                                      std::int64_t count) const {
   auto layout = view_.layout();
   auto all = layout.shape.samples;
-  // Behind the end `all - first` is negative.
+  // Beyond the end, `all - first` is negative.
   if (first < 0 || count < 0 || count > all - first)
     throw error{errc::invalid_argument,
                 fmt::format("shared_tensor::samples: expected a part of {} "
@@ -84,9 +84,9 @@ tensor_header make_tensor_header(const tensor_layout& layout) {
 
 namespace {
 
-/// Whether the sizes of a tensor are those of at most `max_bytes`, if the sizes
-/// that are zero are left out: an empty tensor from elsewhere must not make
-/// anybody count to 2^60.
+/// Whether the sizes of a tensor, without those that are zero, make at most
+/// `max_bytes`: an empty tensor from elsewhere must not make anybody count to
+/// 2^60.
 bool is_bounded(const tensor_layout& layout) {
   auto left = shared_tensor::max_bytes / size_of(layout.type);
   auto [samples, channels, spatial] = layout.shape;

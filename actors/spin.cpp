@@ -20,9 +20,10 @@ int spare_cores() noexcept {
 }
 
 /// Permission to spin for a short while. It is given only while this process
-/// has fewer spinning threads than spare cores: one of those that it may use is
-/// left to whoever the others wait for, so on one core nobody spins. Where each
-/// replica has a core, a waiting one keeps nobody from his.
+/// has fewer spinning threads than spare cores: one of the cores that it may
+/// use is left to the thread that the others wait for, so on one core nobody
+/// spins. Where each replica has a core, a waiting one keeps no other from its
+/// core.
 class spin_permit {
 public:
   spin_permit() noexcept
@@ -55,8 +56,8 @@ constexpr int spin_attempts = 50;
 
 int usable_cores() noexcept {
 #ifdef __linux__
-  // Of the process, that is of its first thread: the calling one may have been
-  // given a core of its own.
+  // Those of the process, that is, of its first thread: the calling thread may
+  // have been given a core of its own.
   cpu_set_t allowed;
   if (sched_getaffinity(getpid(), sizeof allowed, &allowed) == 0)
     return CPU_COUNT(&allowed);

@@ -7,7 +7,7 @@ namespace syncnorm::detail {
 
 namespace {
 
-/// Attached to an actor that has exited, it is told why at once.
+/// Attached to an actor that has exited, it gets the reason at once.
 class exit_reader final : public caf::attachable {
 public:
   explicit exit_reader(std::shared_ptr<caf::error> to) : to_{std::move(to)} {}

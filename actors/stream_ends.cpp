@@ -46,7 +46,7 @@ void stream_ends::end_from(std::uint64_t id, const caf::error& reason) {
   auto first = outstanding_.lower_bound(id);
   for (auto i = first; i != outstanding_.end(); ++i)
     calls.push_back(std::move(i->second));
-  // Before they are called: another pass may begin then.
+  // Erased before the calls, because another pass may begin in them.
   outstanding_.erase(first, outstanding_.end());
   for (auto then = calls.rbegin(); then != calls.rend(); ++then)
     (*then)(reason);

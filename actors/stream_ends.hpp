@@ -9,27 +9,27 @@
 
 namespace syncnorm::detail {
 
-/// What a slave actor does when the work ends that it has given to its stream;
-/// an actor with a thread of its own waits for that.
+/// What a slave actor does when the work that it has given to its stream ends;
+/// an actor with a thread of its own waits for the end.
 class stream_ends {
 public:
   /// Called with no error, or why the work is not done.
   using on_end = std::function<void(const caf::error&)>;
-  /// Called with the id of work that has failed, in the place of what waits
-  /// for its end: `end_from` calls that.
+  /// Called with the id of work that has failed, instead of the callback that
+  /// waits for its end: `end_from` calls that one.
   using on_failure = std::function<void(std::uint64_t, const caf::error&)>;
 
   /// @param deadline how long to wait for the device.
   stream_ends(batch_norm_slave_actor::base* self, caf::timespan deadline,
               on_failure failed);
 
-  /// Calls `then` when `work` is done, at the earliest when this has returned.
+  /// Calls `then` when `work` is done, but not before this has returned.
   void when_done(stream_work work, on_end then);
 
   /// Keeps what `work` needs until it is done.
   void keep(stream_work work);
 
-  /// Calls what waits for the end of the work from `id` on, the last first.
+  /// Calls the callbacks that wait for work from `id` on, the last first.
   void end_from(std::uint64_t id, const caf::error& reason);
 
   /// Ends the waiter when it has done what it was given.

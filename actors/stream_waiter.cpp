@@ -14,9 +14,9 @@ namespace syncnorm::detail {
 
 namespace {
 
-/// The id of a message that is not answered: after it the waiter ends. What
-/// was sent before is waited for first, because its memory is in use, whereas
-/// an exit message, or news of its owner's end, would overtake it.
+/// The id of a message that is not answered: after it, the waiter ends. The
+/// waiter first waits for work sent before, because its memory is in use; an
+/// exit message, or news of the owner's end, would overtake that work.
 constexpr auto end_id = std::numeric_limits<std::uint64_t>::max();
 
 class stream_waiter final : public stream_waiter_actor::base {

@@ -10,12 +10,12 @@ namespace syncnorm::detail {
 /// Turns the end of a stream's work into a message. It has a thread of its own,
 /// which waits for one event after the other.
 using stream_waiter_actor = typed_actor<
-    /// From the actor that has enqueued the work, with an id of its own
-    /// choice. Answered with it when the work is done.
+    /// From the actor that has enqueued the work, with an id of its own choice.
+    /// Answered with the id when the work is done.
     /// Errors: device_failure.
     caf::result<std::uint64_t>(await_stream_atom, std::uint64_t, stream_work)>;
 
-/// Spawns a waiter for one stream. Its owner ends it when it ends itself.
+/// Spawns a waiter for one stream. Its owner, when it ends, ends the waiter.
 [[nodiscard]] stream_waiter_actor
 spawn_stream_waiter(caf::actor_system& system);
 
@@ -42,7 +42,7 @@ private:
   stream_waiter_actor waiter_;
 };
 
-/// The error of a request to a waiter, as a participant tells it.
+/// The error of a request to a waiter, as a participant reports it.
 [[nodiscard]] caf::error explain_stream_error(const caf::error& reason,
                                               caf::timespan timeout);
 

@@ -6,7 +6,7 @@
 
 namespace syncnorm::detail {
 
-/// A connection of CAF's that is freed whenever it is closed.
+/// A CAF connection that is freed whenever it is closed.
 class tcp_scribe : public caf::io::network::scribe_impl {
 public:
   using scribe_impl::scribe_impl;

@@ -11,8 +11,9 @@ namespace syncnorm {
 
 namespace detail {
 
-/// Blocks of memory that wait to be used again: pushed from any thread, popped
-/// by one. It lives until its pool and all blocks that came from it are gone.
+/// Idle blocks of memory, to be used again: pushed from any thread, popped by
+/// one. The stack lives until its pool and all blocks that came from it are
+/// gone.
 class block_stack {
 public:
   void* pop(std::size_t bytes) {
@@ -42,7 +43,7 @@ public:
     return idle_.load(std::memory_order_relaxed);
   }
 
-  /// The pool is gone: what comes back is freed.
+  /// The pool is gone: blocks that come back are freed.
   void close() noexcept {
     closed_.store(true, std::memory_order_relaxed);
     free_all();
@@ -57,8 +58,8 @@ private:
 
   static constexpr std::align_val_t alignment{64};
 
-  /// Tensors of about one size take blocks of the same size: a quarter of a
-  /// power of two is the step.
+  /// Tensors of about the same size take blocks of the same size: sizes go in
+  /// steps of a quarter of a power of two.
   static std::size_t capacity_for(std::size_t bytes) noexcept {
     auto step = std::max<std::size_t>(std::bit_floor(bytes) / 4, 64);
     return (bytes + step - 1) / step * step;
@@ -68,7 +69,7 @@ private:
     ::operator delete(block, alignment);
   }
 
-  /// An idle block of that capacity, or a new one; idle ones of others go.
+  /// An idle block of that capacity, or a new one; frees idle ones of others.
   void* find(std::size_t capacity) {
     while (auto* block = pop_any()) {
       if (block->capacity == capacity)
@@ -78,7 +79,7 @@ private:
     return ::operator new(capacity, alignment);
   }
 
-  /// Nobody else pops, so what stands below the top stays there.
+  /// Nobody else pops, so what is below the top stays there.
   idle_block* pop_any() noexcept {
     auto* block = top_.load(std::memory_order_acquire);
     while (block != nullptr
@@ -106,7 +107,7 @@ private:
   std::atomic<idle_block*> top_ = nullptr;
   std::atomic<std::size_t> idle_ = 0;
   std::atomic<bool> closed_ = false;
-  /// The pool, and the blocks in use.
+  /// Counts the pool and the blocks in use.
   std::atomic<std::size_t> owners_ = 1;
 };
 

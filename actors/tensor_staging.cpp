@@ -13,14 +13,14 @@ std::size_t bytes_of(const const_tensor_view& x) {
   return static_cast<std::size_t>(x.size()) * size_of(x.type());
 }
 
-/// Samples without gaps.
+/// Packs the samples without gaps.
 void pack(const const_tensor_view& x, void* to) {
   auto [samples, channels, spatial] = x.shape();
   auto width = size_of(x.type());
   auto sample = static_cast<std::size_t>(channels * spatial) * width;
   auto stride = static_cast<std::size_t>(x.sample_stride()) * width;
   const auto* from = static_cast<const std::byte*>(x.data());
-  // As a rule there are none, and samples are short.
+  // As a rule there are no gaps, and samples are short.
   if (stride == sample)
     return void(std::memcpy(to, from, bytes_of(x)));
   for (std::size_t n = 0; n < static_cast<std::size_t>(samples); ++n)
@@ -47,7 +47,8 @@ pinned_memory tensor_staging::take(const device_stream& stream,
     idle_.erase(fits);
     return result;
   }
-  // What is too small goes, so that as much is kept as is needed at a time.
+  // Memory that is too small goes, so that only as much is kept as is needed at
+  // a time.
   if (!idle_.empty())
     idle_.pop_back();
   return {stream, bytes};

@@ -13,26 +13,27 @@ namespace syncnorm::detail {
 
 /// The answer to a tensor that may have come in host memory.
 struct way_back {
-  /// Whether it did, so that the answer goes there, too.
+  /// Whether it came in host memory; then the answer goes there, too.
   bool to_host = false;
-  /// Where the stream copies it, and what it becomes then.
+  /// Where the stream copies the answer, and what that becomes then.
   pinned_memory copy{};
   std::optional<tensor_memory> memory{};
 };
 
 /// The pinned memory through which tensors go from host memory to a device and
-/// back. It is used again; nothing here waits for the device, but whoever
-/// destroys it does.
+/// back. It is reused; nothing here waits for the device, except its
+/// destruction.
 class tensor_staging {
 public:
   /// Returns `x`, which lies in host memory, on the device of `stream`: the
-  /// copy is enqueued there, and `x` needed no more.
+  /// copy is enqueued there, and `x` is no longer needed.
   [[nodiscard]] shared_tensor to_device(const device_stream& stream,
                                         const shared_tensor& x);
 
-  /// Enqueues a copy of `y`, which has no gaps, behind what writes it.
-  /// @param pool what it becomes lies in memory of that.
-  /// @param back set to it.
+  /// Enqueues a copy of `y`, which has no gaps, behind the work that writes
+  /// `y`.
+  /// @param pool provides memory for the tensor that the copy becomes.
+  /// @param back set to the copy.
   void to_host(const device_stream& stream, const const_tensor_view& y,
                tensor_pool& pool, way_back& back);
 

@@ -11,7 +11,7 @@
 
 namespace syncnorm::detail {
 
-/// How long something may take in all that is done in several steps.
+/// How long something that is done in several steps may take in all.
 class time_budget {
 public:
   using clock = std::chrono::steady_clock;
@@ -21,7 +21,7 @@ public:
         end_{clock::now() + std::clamp(total, caf::timespan{0}, max_deadline)} {
   }
 
-  /// What is left for the next step, a moment at least.
+  /// The time left for the next step, at least a moment.
   [[nodiscard]] caf::timespan left() const {
     return std::max<caf::timespan>(end_ - clock::now(),
                                    std::chrono::milliseconds{1});
@@ -31,7 +31,7 @@ public:
     return clock::now() >= end_;
   }
 
-  /// What somebody is told who has waited in vain.
+  /// The text for somebody who has waited in vain.
   [[nodiscard]] std::string text() const {
     return fmt::format("nothing heard for {:g} s",
                        std::chrono::duration<double>(total_).count());

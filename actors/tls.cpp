@@ -29,7 +29,7 @@ namespace {
                           file.empty() ? "no file" : file, expected, found)};
 }
 
-/// Why OpenSSL's last call failed: the last of its errors that tells more than
+/// Why OpenSSL's last call failed: the last of its errors that says more than
 /// that something in a file was wrong.
 std::string reason() {
   std::string result = "something else";
@@ -43,8 +43,9 @@ std::string reason() {
   return result;
 }
 
-/// CAF reads the file again for each connection, so it must be one that can be:
-/// a pipe is empty then, and would be waited for if nobody writes to it.
+/// CAF reads the file again for each connection, so it must be one that can be
+/// read again: a pipe is empty then, and CAF would wait for it if nobody writes
+/// to it.
 void require_file(const std::string& file, const char* expected) {
   auto number = ::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (number < 0)
@@ -60,12 +61,12 @@ void require_file(const std::string& file, const char* expected) {
 
 using context_ptr = std::unique_ptr<SSL_CTX, void (*)(SSL_CTX*)>;
 
-/// Called where a key has a passphrase: there is nobody to ask.
+/// Called if a key has a passphrase: there is nobody to ask.
 int no_passphrase(char*, int, int, void*) {
   return -1;
 }
 
-/// What CAF does for each connection, where it throws on a thread of its own.
+/// Does what CAF does for each connection; CAF would throw on its own thread.
 context_ptr check_files(const tls_options& options) {
   constexpr auto certificate = "a usable certificate in PEM format";
   constexpr auto key = "the certificate's private key in PEM format, without a "
@@ -93,8 +94,9 @@ context_ptr check_files(const tls_options& options) {
   return context;
 }
 
-/// Others who trust the same CAs would refuse each connection. A node may serve
-/// or join: its certificate is not asked for what role it is made out.
+/// Otherwise, others that trust the same CAs would refuse each connection. A
+/// node may serve or join: which role its certificate is made out for is not
+/// checked.
 void require_trusted(SSL_CTX* context, const tls_options& options) {
   STACK_OF(X509)* chain = nullptr;
   SSL_CTX_get0_chain_certs(context, &chain);

@@ -19,16 +19,17 @@
 
 namespace syncnorm::detail {
 
-/// Where a stream of CAF's reads and writes by TLS. OpenSSL keeps errors by
-/// thread, and takes whatever is there for an error of the connection that it
-/// looks at next: what another one, or another part of the program, has left
-/// there goes first, or it would end this one.
+/// How a CAF stream reads and writes by TLS. OpenSSL keeps errors per thread,
+/// and takes any that it finds for errors of the connection that it looks at
+/// next. So what another connection, or another part of the program, has left
+/// there is cleared first, or it would end this connection.
 class tls_policy {
 public:
   using socket = caf::io::network::native_socket;
   using state = caf::io::network::rw_state;
 
-  /// @param through where is told what OpenSSL finds wrong, if it is one's own.
+  /// @param through where to report what OpenSSL finds wrong, if the port is
+  /// one's own.
   tls_policy(caf::openssl::session_ptr session,
              std::shared_ptr<const door> through)
       : session_{std::move(session)},
@@ -48,7 +49,7 @@ public:
     return session_->write_some(result, fd, data, size);
   }
 
-  /// Whether OpenSSL holds bytes of which the socket knows no more.
+  /// Whether OpenSSL holds bytes that the socket no longer has.
   bool must_read_more(socket fd, std::size_t size) {
     return session_->must_read_more(fd, size);
   }
@@ -58,7 +59,7 @@ private:
   std::shared_ptr<const door> door_;
 };
 
-/// A connection of CAF's by TLS. CAF's openssl module has one for itself alone.
+/// A CAF connection by TLS. CAF's openssl module has one that is private to it.
 class tls_scribe : public caf::io::scribe {
 public:
   using buffer = std::remove_cvref_t<

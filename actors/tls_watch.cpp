@@ -74,7 +74,7 @@ failure_reason own_reason(const SSL* ssl) {
           static_cast<std::uint32_t>(ERR_peek_last_error())};
 }
 
-/// Whether somebody who sends this alert does not accept a certificate.
+/// Whether the sender of this alert does not accept a certificate.
 bool is_of_trust(const failure_reason& x) {
   switch (x.code) {
   case certificate_required:
@@ -93,7 +93,7 @@ bool is_of_trust(const failure_reason& x) {
   }
 }
 
-/// What OpenSSL's call of `on_info` says of a failure, if it does.
+/// What OpenSSL's call of `on_info` says about a failure, if there is one.
 failure_reason find_reason(const SSL* ssl, int where, int value) {
   auto bits = static_cast<unsigned>(where);
   if ((bits & SSL_CB_ALERT) != 0) {
@@ -117,7 +117,7 @@ struct peer_address {
   std::uint16_t port = 0;
 };
 
-/// @param storage  of IPv4 or IPv6.
+/// @param storage  an IPv4 or IPv6 address.
 peer_address address_in(const sockaddr* storage) {
   std::array<char, INET6_ADDRSTRLEN> text{};
   if (storage->sa_family == AF_INET) {
@@ -178,8 +178,8 @@ void keep(const peer_address& peer, const failure_reason& reason) {
 
 // -- which connections --------------------------------------------------------
 
-/// A certificate of this process. Never deleted, for a connection may look at
-/// it at any time.
+/// A certificate of this process. Never deleted, because a connection may look
+/// at it at any time.
 struct own_certificate {
   X509* value;
   own_certificate* next;
@@ -201,9 +201,9 @@ using clock = std::chrono::steady_clock;
 /// What is kept with a connection, from its first message on.
 struct handshake {
   clock::time_point begin = clock::now();
-  /// As it was then: a connection that was reset has none.
+  /// As of the first message: a connection that was reset has none.
   peer_address peer;
-  /// OpenSSL itself forgets that when the connection fails.
+  /// OpenSSL itself forgets this when the connection fails.
   bool done = false;
   bool told = false;
 };
@@ -223,7 +223,7 @@ handshake& handshake_of(const SSL* ssl) {
   return *x;
 }
 
-/// CAF leaves an attempt at a handshake, to try it again.
+/// Whether CAF leaves a handshake attempt, to retry it, after `patience`.
 bool is_late(int where, int value, const handshake& x) {
   constexpr auto patience = std::chrono::seconds{10};
   return (static_cast<unsigned>(where) & SSL_CB_EXIT) != 0 && value <= 0
@@ -237,9 +237,9 @@ void tell(const SSL* ssl, int where, int value) {
   if ((static_cast<unsigned>(where) & SSL_CB_HANDSHAKE_DONE) != 0)
     state.done = true;
   auto reason = find_reason(ssl, where, value);
-  // Who has shown a certificate is lost, not refused. A client may learn only
-  // then that the server refuses it; or that of two connections to a node one
-  // was ended, which is no matter of trust.
+  // A peer that has shown a certificate is lost, not refused. A client may
+  // learn only afterwards that the server refuses it; or that one of two
+  // connections to a node was ended, which is no matter of trust.
   if (state.done && (SSL_is_server(ssl) != 0 || !is_of_trust(reason)))
     return;
   if (reason.kind == failure_reason::none && is_late(where, value, state))
@@ -256,12 +256,13 @@ void tell(const SSL* ssl, int where, int value) {
     keep(state.peer, reason);
 }
 
-/// OpenSSL keeps errors by thread. CAF, whose log is compiled out, leaves them
-/// there, and takes them for errors of the next connection that it looks at: a
-/// stranger's failure would end a member's connection. Those of this library
-/// look at none before they are gone (`tls_policy`); CAF's own, by which an
-/// application may have published something, do. Without them OpenSSL calls a
-/// handshake that has failed a lost connection, which CAF ends as well.
+/// OpenSSL keeps errors per thread. CAF, whose log is compiled out, leaves them
+/// there and takes them for errors of the next connection that it looks at: a
+/// stranger's failure would end a member's connection. This library's
+/// connections clear them first (`tls_policy`); CAF's own, by which an
+/// application may have published something, do not. Without these errors,
+/// OpenSSL reports a failed handshake as a lost connection, which CAF ends as
+/// well.
 void on_info(const SSL* ssl, int where, int value) {
   if (!is_ours(ssl))
     return;

@@ -5,8 +5,8 @@
 
 namespace syncnorm::detail {
 
-/// An error's text, behind `layer` if it does not name one: a master that has
-/// not answered has not said whose it is.
+/// An error's text, behind `layer` if it names no layer: a master that has not
+/// answered has not said which layer it serves.
 [[nodiscard]] inline std::string with_layer(const std::string& layer,
                                             std::string_view text) {
   if (text.starts_with("layer "))

@@ -5,7 +5,7 @@
 
 namespace syncnorm::nn::detail {
 
-/// What `at::ThreadLocalState` leaves out of a thread's autocast.
+/// The autocast settings of a thread that `at::ThreadLocalState` leaves out.
 struct autocast_settings {
   /// Those of this thread.
   [[nodiscard]] static autocast_settings current();
@@ -15,15 +15,15 @@ struct autocast_settings {
   /// Whether casts are remembered.
   bool cached = true;
 #if TORCH_VERSION_MAJOR < 2
-  /// The types to cast to, which later versions carry.
+  /// The types to cast to, which `ThreadLocalState` carries in later versions.
   at::ScalarType cpu = at::kBFloat16;
   at::ScalarType cuda = at::kHalf;
 #endif
 };
 
 /// While one of these lives, its thread is in one pass under autocast. The
-/// casts that a thread remembers go with its last pass, as at the end of
-/// Python's `torch.autocast`: the next one may have other weights.
+/// casts that a thread remembers are dropped with its last pass, as at the end
+/// of Python's `torch.autocast`: the next pass may have other weights.
 class autocast_pass {
 public:
   explicit autocast_pass(const autocast_settings& caller);

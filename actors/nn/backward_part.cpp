@@ -32,8 +32,8 @@ channel_parameters parameters_of(const backward_part& part) {
   return result;
 }
 
-/// A vector of channels, in memory of its own: a gradient is its owner's, to
-/// write to as to any other.
+/// A vector of channels, in memory of its own: the owner of a gradient may
+/// write to it as to any other.
 at::Tensor make_gradient(const backward_part& part) {
   return at::empty({part.x.size(1)}, part.statistics.mean.options());
 }
@@ -45,10 +45,11 @@ void let_wait(const c10::Stream& later, const c10::Stream& earlier) {
   event.block(later);
 }
 
-/// Refuses what another one has replaced since the forward pass, by `set_data`
-/// as `to` does: the kernels read memory by the dtype of the statistics.
-/// @param channels where in its shape they are.
-/// @param is_same_type whether its dtype is one that they go with.
+/// Refuses a tensor that has been replaced since the forward pass, by
+/// `set_data` as `to` does: the kernels read memory by the dtype of the
+/// statistics.
+/// @param channels their place in the shape of `x`.
+/// @param is_same_type whether the dtype of `x` goes with theirs.
 void require_as_saved(const saved_part& saved, const at::Tensor& x,
                       const char* name, std::int64_t channels,
                       bool is_same_type) {
@@ -77,7 +78,7 @@ backward_part unpack(const saved_part& saved, const at::Tensor& dy) {
   if (saved.has_weight)
     result.weight = saved.weight.unpack();
   result.has_bias = saved.has_bias;
-  // Only in a graph of several copies.
+  // Happens only in a graph of several copies.
   if (!result.x.defined() || result.weight.defined() != saved.has_weight)
     refuse(errc::invalid_argument, saved,
            "expected inputs and forward passes of all copies outside of "
@@ -139,12 +140,12 @@ forward_streams::~forward_streams() {
       for (const auto& other : x.others)
         let_wait(other, x.forward);
   } catch (const std::exception&) {
-    // The device is lost, as whoever uses it next will say.
+    // The device is lost; its next use will report this.
   }
 }
 
-/// The device's entry, in which every stream but the one that counts stands
-/// among the others.
+/// The device's entry; all its streams but the forward one that counts are
+/// among `others`.
 forward_streams::entry& forward_streams::entry_of(const c10::Stream& forward) {
   auto add = [](entry& to, const c10::Stream& x) {
     if (x != to.forward)

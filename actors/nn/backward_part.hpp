@@ -20,15 +20,15 @@
 
 namespace syncnorm::nn::detail {
 
-/// The normalizing constants of a call: the same numbers for all its copies,
-/// each on its device.
+/// The normalizing constants of a call: the same numbers for all copies, on the
+/// device of each.
 struct saved_statistics {
-  /// C elements each of the parameters' dtype.
+  /// C elements each, of the parameters' dtype.
   at::Tensor mean;
   at::Tensor inv_std;
   /// Elements of each channel over all copies.
   std::int64_t count = 0;
-  /// Which of the master's passes it was.
+  /// Which of the master's passes the call was.
   std::uint64_t pass = 0;
   double eps = 0;
   eps_mode mode = eps_mode::plus;
@@ -40,31 +40,31 @@ struct saved_statistics {
 
 /// What one copy leaves in the graph for its backward pass.
 struct saved_part {
-  /// The layer in texts of what is refused: its kind and path.
+  /// The layer's kind and path, for error texts.
   std::string layer;
   torch::autograd::SavedVariable x;
   torch::autograd::SavedVariable weight;
   bool has_weight = false;
   bool has_bias = false;
   saved_statistics statistics;
-  /// Whether they are set: in a data-parallel graph by the copy's thread, while
-  /// others may have the node already.
+  /// Whether the statistics are set: in a data-parallel graph, the copy's
+  /// thread sets them, when others may already have the node.
   std::atomic<bool> has_statistics = false;
-  /// Whether the forward pass that the call belongs to is over; null: nobody
-  /// knows.
+  /// Whether the forward pass that the call belongs to is over; null: unknown.
   std::shared_ptr<const std::atomic<bool>> pass_is_over;
-  /// A copy that has no graph of that round, or -1.
+  /// A copy without a graph of the call's round, or -1.
   std::int64_t copy_without_graph = -1;
   /// The stream of the forward pass; nothing on a CPU.
   std::optional<c10::Stream> stream;
   /// Gradient edges of x, weight and bias, in this order, until a node takes
-  /// them, who alone may have them: see `make_node`.
+  /// them, which alone may hold them: see `make_node`.
   torch::autograd::edge_list edges;
-  /// Where the call stands among the operations of the copy's thread: the later
-  /// one's gradient comes first.
+  /// The call's place among the operations of the copy's thread: the gradient
+  /// of a later operation comes first.
   std::uint64_t sequence_nr = 0;
-  /// Shape, dtype and device of the output in a tensor of one element: the
-  /// output itself would own, by its history, what is saved here.
+  /// A tensor with memory for one element and the output's shape, dtype and
+  /// device: the output itself, through its history, would own what is saved
+  /// here.
   at::Tensor like_y;
 };
 
@@ -72,13 +72,13 @@ struct saved_part {
 /// forward pass: what they will add is missing, and their passes would race.
 void require_forward_is_over(const saved_part& part);
 
-/// Refuses a backward pass in which another copy cannot take part, and would be
+/// Refuses a backward pass in which another copy cannot take part: it would be
 /// waited for until the deadline.
 void require_graphs_of_all(const saved_part& part);
 
 using saved_part_ptr = std::shared_ptr<saved_part>;
 
-/// What is computed of it.
+/// What is computed from a `saved_part`.
 struct backward_part {
   at::Tensor x;
   at::Tensor dy;
@@ -87,20 +87,20 @@ struct backward_part {
   saved_statistics statistics;
   /// sum_dy and sum_dy_xmu: 2 x C.
   at::Tensor sums;
-  /// C elements each, if there is a weight, a bias.
+  /// C elements each, if there is a weight or bias, respectively.
   at::Tensor weight_grad;
   at::Tensor bias_grad;
   at::Tensor dx;
 };
 
-/// Makes what is to be reduced: x, weight and a dy, zero if there is none.
+/// Makes what is to be reduced: x, weight and dy (zero if there is none).
 [[nodiscard]] backward_part unpack(const saved_part& saved,
                                    const at::Tensor& dy);
 
 /// While one of these lives, the current stream of each device is that of the
-/// forward pass there, to which the memory of what was saved belongs. It begins
-/// behind the streams on which the gradients came, those that were current and
-/// the devices' default ones, and these go on behind it. Nothing on CPUs.
+/// forward pass there, which owns the memory of what was saved. It begins
+/// behind the streams on which the gradients came (those that were current and
+/// the devices' default ones), and these go on behind it. Does nothing on CPUs.
 class forward_streams {
 public:
   explicit forward_streams(const std::vector<saved_part_ptr>& parts);

@@ -26,8 +26,8 @@ namespace {
 
 using namespace detail;
 
-/// The moments of `x`, as a layer sends them: in float64, or of the statistics'
-/// type on a device.
+/// The moments of `x`, as a layer sends them: in float64, or on a device in the
+/// statistics' type.
 round_request moments_of(const at::Tensor& x) {
   auto view = view_of(x);
   auto channels = view.shape().channels;
@@ -57,7 +57,7 @@ round_request moments_of(const at::Tensor& x) {
   return result;
 }
 
-/// One per channel where the variance counts, zero where epsilon took its
+/// For each channel: 1 where the variance counts, 0 where epsilon took its
 /// place.
 at::Tensor unclamped_of(const at::Tensor& inv_std, double eps) {
   auto channels = inv_std.numel();
@@ -120,9 +120,9 @@ saved_part_ptr save(const char* layer, const at::Tensor& x, const at::Tensor& y,
                     const arguments& affine) {
   auto part = std::make_shared<saved_part>();
   part->layer = layer;
-  // libtorch refuses to save what was made under `c10::InferenceMode`: as it
-  // should for a copy that is differentiated itself. Of another copy it stays
-  // out, and a backward pass that needs it says so.
+  // libtorch refuses to save tensors made under `c10::InferenceMode`, as it
+  // should for a copy that is differentiated itself. For another copy, they are
+  // left out, and a backward pass that needs them says so.
   auto differentiated = c10::GradMode::is_enabled() && affine.requires_grad(x);
   auto is_saved = [&](const at::Tensor& t) {
     return differentiated || !t.is_inference();
@@ -158,7 +158,7 @@ void set_grad_fn(at::Tensor& y,
 /// One forward call of a layer.
 class forward_call {
 public:
-  /// @param layer names it in texts; outlives the call.
+  /// @param layer names the layer in texts; outlives the call.
   forward_call(const char* layer, const at::Tensor& input, arguments affine,
                const SynchronizedBatchNormOptions& options)
       : layer_{layer},
@@ -248,8 +248,9 @@ private:
     kernels.normalize(view_of(x_), parameters, mutable_view_of(y_));
   }
 
-  /// Of a graph of the copy's own, or null without one: made before anything is
-  /// sent or written, as it throws for what libtorch refuses to save.
+  /// The part of the copy's own graph, or null without one: made before
+  /// anything is sent or written, as this throws for what libtorch refuses to
+  /// save.
   [[nodiscard]] saved_part_ptr own_part() const {
     return has_graph() ? save(layer_, x_, y_, affine_) : nullptr;
   }
@@ -277,7 +278,7 @@ private:
 struct running_tensors {
   at::Tensor mean;
   at::Tensor var;
-  /// Undefined as well if nobody counts.
+  /// Also undefined if the batches are not counted.
   at::Tensor batches;
 
   [[nodiscard]] bool on_cpu() const {
@@ -285,7 +286,7 @@ struct running_tensors {
   }
 
   /// Whether a batch changes them. As in libtorch's layer, the average over all
-  /// batches stays as it is if nobody counts them.
+  /// batches stays as it is if they are not counted.
   [[nodiscard]] bool learn(bool cumulative) const {
     return mean.defined() && (!cumulative || batches.defined());
   }
@@ -342,8 +343,8 @@ void require_several_values(const char* kind, std::int64_t count,
                                 : "in evaluation without running statistics")};
 }
 
-/// Copies that come one by one are not compared before. Without the statistics
-/// of copy 0 those of this one would never change.
+/// Copies that join one by one are not compared beforehand. Without copy 0's
+/// statistics, those of this copy would never change.
 void require_running(const char* kind, const round_reply& reply,
                      const running_tensors& running, bool cumulative) {
   auto none = reply.running.empty() && reply.device_running.data() == nullptr;
@@ -382,7 +383,7 @@ void take_over(const round_reply& reply, const running_tensors& running,
 
 torch::Tensor SynchronizedBatchNormBase::run(const torch::Tensor& input,
                                              const call& with) const {
-  // Once: it may be left while the pass runs.
+  // Read once: the seat may be left while the pass runs.
   auto own = seat_;
   const auto* name = own ? own->name().c_str() : kind();
   auto seat = with.training ? own : nullptr;
@@ -399,7 +400,7 @@ torch::Tensor SynchronizedBatchNormBase::run(const torch::Tensor& input,
         seat,
         [&](round_request& out) {
           add_options(with.options, out);
-          // Those of the other copies do not count.
+          // The other copies' statistics are not used.
           if (!seat || seat->copy_id() == 0)
             add_running(name, running, batches_, out);
         },

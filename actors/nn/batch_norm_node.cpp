@@ -28,8 +28,8 @@ bool is_on_cpu(const backward_part& part) {
 }
 
 /// Calls `f(part, split)` for each part: first for those on devices, which only
-/// enqueue. Of those on CPUs, as many copies as threads have a thread each;
-/// with fewer copies each call is split.
+/// enqueue. Of those on CPUs, each has one thread if there are as many copies
+/// as threads; with fewer copies, each call is split.
 template <class F>
 void for_each_part(std::vector<backward_part>& parts, F f) {
   std::vector<backward_part*> on_cpu;
@@ -51,7 +51,7 @@ void for_each_part(std::vector<backward_part>& parts, F f) {
   });
 }
 
-/// For a pass in which a copy waits for the others on libtorch's thread of its
+/// For a pass in which a copy waits for the others on libtorch's thread for its
 /// device.
 void require_own_device(const participant& seat, const char* pass) {
   if (auto shared = seat.shared_device())
@@ -68,7 +68,7 @@ void require_own_device(const participant& seat, const char* pass) {
 /// While one of these lives, so does what the parts have saved.
 class batch_norm_node::pass {
 public:
-  /// @throws what libtorch does for a graph that is over.
+  /// @throws what libtorch throws for a graph that is over.
   explicit pass(batch_norm_node& through) : node_{through} {
     TORCH_CHECK(node_.uses_.enter(), torch::autograd::ERR_BACKWARD_TWICE);
   }
@@ -108,8 +108,8 @@ batch_norm_node::batch_norm_node(std::vector<saved_part_ptr> parts,
 variable_list batch_norm_node::apply(variable_list&& grads) {
   for (const auto& part : parts_)
     require_forward_is_over(*part);
-  // A second pass through a graph that is over throws, by its caller's mistake:
-  // the copy's next passes may still be waited for.
+  // A second pass through a graph that is over throws here, as its caller's
+  // mistake: the others may still wait for the copy's next passes.
   pass here{*this};
   return telling_others(seat_, [&] {
     require_graphs_of_all(*parts_.front());
@@ -142,7 +142,7 @@ batch_norm_node::unpack_all(const variable_list& grads) const {
 variable_list batch_norm_node::run_kernels(const variable_list& grads) {
   auto parts = unpack_all(grads);
   for_each_part(parts, [](auto& part, bool split) { reduce(part, split); });
-  // Who does not pass the second half takes part in its round here.
+  // A pass that does not reach the second half takes part in its round here.
   auto whole = !handed_over_ || !task_should_compute_output(0);
   if (whole) {
     if (handed_over_)
@@ -175,9 +175,9 @@ variable_list batch_norm_node::run_kernels(const variable_list& grads) {
   return result;
 }
 
-/// Adds the parts' sums in the order of the copies, in float64, or those of
-/// all copies by a round. Returns sum_dy and sum_dy_xmu: 2 x C. Parts that are
-/// all on devices are added on that of the first one.
+/// Adds the parts' sums in the order of the copies, in float64, or those of all
+/// copies by a round. Returns sum_dy and sum_dy_xmu: 2 x C. Parts that are all
+/// on devices are added on the device of the first one.
 at::Tensor
 batch_norm_node::total_sums_of(const std::vector<backward_part>& parts) const {
   const auto& first = parts.front();

@@ -20,29 +20,30 @@ namespace syncnorm::nn::detail {
 /// and 3r + 2 are the gradients of its x, weight and bias. In a data-parallel
 /// graph a `copy_node` leads to each input.
 ///
-/// The engine passes later operations first. Among those of a copy the node has
-/// the place that the call had on the first part's thread, whichever thread
-/// makes it: else the order in which gradients of one tensor are added, and so
-/// their last bits, would depend on which copy came first.
+/// The engine runs later operations first. Among a copy's operations, the node
+/// has the place that the call had on the first part's thread, whichever thread
+/// makes the node: else the order in which gradients of one tensor are added,
+/// and so their last bits, would depend on which copy came first.
 ///
 /// With several parts, on any mix of devices, nothing waits for another copy:
 /// the sums over the copies are added right here. Nor does anything wait for a
 /// device, unless some parts are on CPUs and others are not.
 ///
 /// With one part and a seat, the sums are exchanged by messages, on the thread
-/// that runs the backward pass; for a part on a device an `exchange_node` does
-/// that, which output 0 leads to, and output 3 is the gradient of x in passes
-/// for second derivatives.
+/// that runs the backward pass; for a part on a device, an `exchange_node` does
+/// that: output 0 leads to it, and in passes for second derivatives output 3 is
+/// the gradient of x.
 ///
-/// Several threads may pass backward through the node at once: when one of them
-/// has ended that does not keep the graph no other begins, and the last one to
-/// end lets go of what was saved. With a seat, which is one thread's at a time,
-/// whoever comes between another one's halves of a round is refused.
+/// Several threads may run passes backward through the node at once. Once a
+/// pass that does not keep the graph has ended, no other begins, and the last
+/// one to end lets go of what was saved. With a seat, which one thread uses at
+/// a time, a pass that comes between the halves of another one's round is
+/// refused.
 class batch_norm_node final : public torch::autograd::Node {
 public:
-  /// @param parts one, or those of all copies in the order of their ids.
-  ///              Their edges go over to the node. Their statistics may be set
-  ///              later; a backward pass before that is refused.
+  /// @param parts one, or those of all copies in the order of their ids. The
+  ///              node takes their edges. Their statistics may be set later; a
+  ///              backward pass before that is refused.
   /// @param seat  for a copy whose graph is its own; else null.
   batch_norm_node(std::vector<saved_part_ptr> parts, participant_ptr seat);
 
@@ -72,7 +73,7 @@ private:
 
   std::vector<saved_part_ptr> parts_;
   participant_ptr seat_;
-  /// Its passes; closed by the first that does not keep the graph.
+  /// The node's passes; closed by the first that does not keep the graph.
   closable uses_;
   /// For an `exchange_node`. Null: this node does it all.
   std::shared_ptr<backward_part> handed_over_;

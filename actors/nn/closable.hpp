@@ -5,11 +5,11 @@
 
 namespace syncnorm::nn::detail {
 
-/// Counts who uses something that any thread may close for good: at once, or
-/// else when the last one is done with it. No lock; nobody waits.
+/// Counts the users of something that any thread may close for good: at once,
+/// or else when the last user is done with it. No lock; nobody waits.
 class closable {
 public:
-  /// Begins a use. Returns false, for no use, after `close`.
+  /// Begins a use. After `close`, begins none and returns false.
   [[nodiscard]] bool enter() noexcept {
     auto users = state_.load(std::memory_order_relaxed);
     while (users < closed)

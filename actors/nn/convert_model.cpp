@@ -22,7 +22,7 @@ namespace {
 using torch::nn::Module;
 using module_ptr = std::shared_ptr<Module>;
 
-/// A batch norm of libtorch's below the root.
+/// A libtorch batch norm below the root.
 struct found_norm {
   module_ptr norm;
   std::string path;
@@ -30,8 +30,8 @@ struct found_norm {
   long owners = 0;
   /// Whether a parent takes care of its members itself.
   bool replaceable = false;
-  /// Whether a parent has members that nobody replaces: neither a container
-  /// of libtorch nor one that takes care of them.
+  /// Whether a parent has members that nobody replaces: it is neither a
+  /// libtorch container nor one that takes care of them.
   bool fixed = false;
 };
 
@@ -165,8 +165,8 @@ void require_no_other_owner(const survey& found) {
                           path.empty() ? "model" : path, expected, got)};
 }
 
-/// The options of a layer by what it has: those that say so may have been
-/// changed since.
+/// The options of a layer, from the tensors that it has: its own options may
+/// have been changed since.
 template <class Old>
 SynchronizedBatchNormOptions options_of(const Old& plain,
                                         const std::string& path) {
@@ -178,7 +178,8 @@ SynchronizedBatchNormOptions options_of(const Old& plain,
       || plain.num_batches_tracked.defined() != tracked)
     refuse(path, "running statistics with their counter or none of them",
            "some of them");
-  // It would go by the batch in evaluation too, and yet write to them.
+  // Such a layer would use the batch's statistics in evaluation too, and yet
+  // write to the running ones.
   if (tracked && !plain.options.track_running_stats())
     refuse(path, "track_running_stats as the layer was made with, true",
            "false, and running statistics");

@@ -9,17 +9,16 @@
 
 namespace syncnorm::nn::detail {
 
-/// What made one copy's output, in a graph where all copies share a
-/// `batch_norm_node`: hands the gradient on to the input there that is the
-/// copy's.
+/// The node that made one copy's output, in a graph where all copies share a
+/// `batch_norm_node`: hands the gradient on to the copy's input there.
 ///
 /// libtorch keeps a tensor's hooks in the node that made it, without a lock.
 /// Copies that registered theirs in the one node of all, each in its forward
 /// pass on its own thread, would race.
 class copy_node final : public torch::autograd::Node {
 public:
-  /// On the copy's thread, whose place, stream and stack trace the node keeps.
-  /// Its edge is added later, before anybody uses it.
+  /// Called on the copy's thread, whose place, stream and stack trace the node
+  /// keeps. The node's edge is added later, before anybody uses it.
   explicit copy_node(const saved_part& part) : Node{part.sequence_nr} {
     add_input_metadata(part.like_y);
   }

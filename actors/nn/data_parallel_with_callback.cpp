@@ -34,7 +34,7 @@ std::vector<torch::Device> default_devices() {
   return result;
 }
 
-/// The same device, if it is there: of CUDA's with an index, the CPU without.
+/// The same device, if it exists: a CUDA device with an index, the CPU without.
 torch::Device require_device(const char* option, const torch::Device& where) {
   if (auto expected = detail::why_unusable(where))
     throw error{errc::device_unavailable,
@@ -46,7 +46,7 @@ torch::Device require_device(const char* option, const torch::Device& where) {
   return {torch::kCUDA, static_cast<torch::DeviceIndex>(index)};
 }
 
-/// Puts devices where none are given, and indices where they have none.
+/// Adds devices if none are given, and indices to devices without one.
 void complete(DataParallelWithCallbackOptions& options) {
   if (options.devices().empty())
     options.devices(default_devices());
@@ -65,7 +65,7 @@ void require_copies(const char* argument, std::size_t got,
                             argument, devices, got)};
 }
 
-/// What is current on each device when a pass begins.
+/// The stream that is current on each device when a pass begins.
 std::vector<std::optional<c10::Stream>>
 streams_of(const std::vector<torch::Device>& devices) {
   std::vector<std::optional<c10::Stream>> result;
@@ -79,16 +79,16 @@ streams_of(const std::vector<torch::Device>& devices) {
 void share_threads(detail::worker_team& team, int all) {
   auto share = std::max(1, all / static_cast<int>(team.size()));
   std::ignore = team.run(team.size(), [&](std::size_t) {
-    // A thread that has not asked takes the number that was set last anywhere,
-    // when it first computes.
+    // A thread that has not asked takes, when it first computes, the number
+    // that was last set on any thread.
     std::ignore = at::get_num_threads();
     at::set_num_threads(share);
   });
   at::set_num_threads(all);
 }
 
-/// What copy 0 has written to its buffers is the model's, also where the model
-/// is on another device.
+/// Gives the model what copy 0 has written to its buffers, even if the model is
+/// on another device.
 void hand_back_buffers(const torch::nn::Module& copy,
                        torch::nn::Module& model) {
   torch::NoGradGuard no_grad;
@@ -125,12 +125,12 @@ struct DataParallelWithCallbackImpl::state {
   state(const state&) = delete;
   state& operator=(const state&) = delete;
 
-  /// Whoever holds copies has plain modules from here on.
+  /// Copies that are still held are plain modules from here on.
   ~state() {
     try {
       release_replicas(replicas.copies());
     } catch (...) {
-      // All were called; there is nobody whom it could be thrown at.
+      // All were called; there is nobody to throw this to.
     }
   }
 
@@ -145,7 +145,7 @@ struct DataParallelWithCallbackImpl::state {
   SynchronizeOptions synchronize;
   std::shared_ptr<detail::forward_session> session;
   detail::worker_team team;
-  /// The caller's, of which the copies have their share; 0: they have none yet.
+  /// The caller's number, of which the copies have shares; 0: not shared yet.
   int threads = 0;
   /// Whether the copies have their seats.
   bool seated = false;
@@ -238,7 +238,7 @@ void DataParallelWithCallbackImpl::parallel_apply(std::size_t n,
       thrown[static_cast<std::size_t>(session.first_failure())]);
 }
 
-/// Sees to it that there are `n` copies like the model, with their seats.
+/// Ensures that there are `n` copies like the model, with their seats.
 void DataParallelWithCallbackImpl::prepare(std::size_t n) {
   auto devices = options.devices();
   devices.erase(devices.begin() + static_cast<std::ptrdiff_t>(n),

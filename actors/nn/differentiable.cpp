@@ -28,7 +28,7 @@ class add_over_copies_node final : public torch::autograd::Node {
 public:
   add_over_copies_node(const backward_part& of, participant_ptr seat)
       : seat_{std::move(seat)} {
-    // Its shape, dtype and device alone: the graph may outlive what it saved.
+    // Only x's shape, dtype and device: the graph may outlive what it saved.
     of_.x = at::empty({}, of.x.options()).expand(of.x.sizes());
     of_.statistics.pass = of.statistics.pass;
   }
@@ -143,8 +143,8 @@ variable_list differentiable_backward(const std::vector<backward_part>& parts,
   std::vector<at::Tensor> x;
   std::vector<at::Tensor> g;
   for (const auto& part : parts) {
-    // Around the mean of the forward pass, as a constant: a large mean would
-    // cost the sums below their digits.
+    // Centered around the mean of the forward pass, as a constant: a large mean
+    // would cost the sums below their digits.
     x.push_back(part.x.to(type) - along_channels(part.statistics.mean, part.x));
     auto dy = part.dy.to(type);
     g.push_back(part.weight.defined() ? dy * along_channels(part.weight, part.x)

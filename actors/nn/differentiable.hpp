@@ -21,7 +21,7 @@ namespace syncnorm::nn::detail {
 ///
 /// Sums run over all parts; with a seat, over all copies, by rounds, for which
 /// the calling thread waits.
-/// The mean is that of the forward pass and what sum(x - mean) / N adds to it.
+/// The mean is that of the forward pass plus sum(x - mean) / N.
 ///
 /// @param parts their x, dy and weight have their history.
 [[nodiscard]] torch::autograd::variable_list

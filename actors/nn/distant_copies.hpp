@@ -6,10 +6,10 @@
 
 namespace syncnorm::nn::detail {
 
-/// Where a copy stands among others that are not replicated along with it.
+/// A copy's place among others that are not replicated together with it.
 struct distant_copies {
   std::int64_t copy_id = 0;
-  /// All of them; counts for copy 0 only.
+  /// How many there are in all; used for copy 0 only.
   std::int64_t copies = 0;
   /// Copy 0 adds its masters, the others find theirs.
   layer_masters masters;

@@ -15,10 +15,10 @@ namespace syncnorm::nn::detail {
 /// libtorch has one thread for the backward passes of all graphs on a device.
 /// Copies that share the device would wait there for each other for ever. So
 /// the first half, `batch_norm_node`, runs on that thread, enqueues, sends and
-/// returns a token, a tensor in host memory: whom that leads to runs on the
-/// thread that has called backward, which is the copy's own. As the first
-/// halves wait for nobody, it does not matter in which order the second halves
-/// of a net's branches come.
+/// returns a token, a tensor in host memory: the node that it leads to runs on
+/// the thread that called backward, which is the copy's own. As the first
+/// halves wait for nobody, the order of the second halves of a net's branches
+/// does not matter.
 class exchange_node final : public torch::autograd::Node {
 public:
   exchange_node(saved_part_ptr saved, torch::autograd::Edge to_x,

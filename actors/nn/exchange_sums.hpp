@@ -9,8 +9,8 @@
 
 namespace syncnorm::nn::detail {
 
-/// Adds the 2 x C sums of all copies by a round; without history. Where the
-/// sums are on a device, nothing waits for it, and so is the result.
+/// Adds the 2 x C sums of all copies by a round; without history. If the sums
+/// are on a device, so is the result, and nothing waits for the device.
 /// @param of names call, dtype and count.
 [[nodiscard]] at::Tensor exchange_sums(participant& seat,
                                        const at::Tensor& sums,

@@ -35,14 +35,14 @@ struct layer_calls {
 
 using layer_calls_ptr = std::shared_ptr<layer_calls>;
 
-/// What the copies of one data-parallel module know of each other during a
-/// forward pass, each on its own thread: who still runs, who has returned, who
-/// has thrown. So a copy that waits for one that will not come learns it at
-/// once and not by the deadline.
+/// What the copies of one data-parallel module know about each other during a
+/// forward pass, each on its own thread: which still run, have returned or have
+/// thrown. So a copy that waits for one that will not come learns this at once,
+/// not at the deadline.
 ///
 /// No lock: a copy counts its call before it looks at the others' states, and
 /// sets its state before it looks at the others' calls. Both are sequentially
-/// consistent, so of two that miss each other one notices.
+/// consistent, so of two copies that miss each other, one notices.
 class forward_session {
 public:
   explicit forward_session(std::size_t copies) : copies_(copies) {}
@@ -63,7 +63,7 @@ public:
 
   /// Before a forward call of `copy`.
   /// @throws error `wrong_round` if the copy is not in its forward pass and the
-  ///         layer has others, which will not come.
+  ///         layer has other copies, which will not come.
   void require_pass(const layer_calls& calls, std::size_t copy) const;
 
   /// Before `copy` sends into a round.
@@ -72,7 +72,7 @@ public:
   void enter(layer_calls& calls, std::size_t copy);
 
   /// `copy` has returned from its forward pass, or has thrown `failure`. Tells
-  /// those who wait for it.
+  /// the copies that wait for it.
   void leave(std::size_t copy, std::optional<std::string> failure) noexcept;
 
   /// Set when all copies have left the pass that began last.
@@ -109,7 +109,7 @@ private:
 
   std::vector<copy_entry> copies_;
   std::atomic<std::size_t> left_ = 0;
-  /// Another one for each pass, whose graph keeps it.
+  /// A new one for each pass, whose graph keeps it.
   std::shared_ptr<std::atomic<bool>> is_over_;
   std::atomic<std::int64_t> first_failure_ = -1;
 };

@@ -1,9 +1,9 @@
 #pragma once
 
 // How a graph owns its nodes: by std::shared_ptr in older releases of libtorch,
-// by c10::intrusive_ptr in newer ones. `Edge` tells which. Either way libtorch
-// releases a graph node by node, not by recursion, which a deep graph has no
-// stack for: where the graph alone owns its nodes.
+// by c10::intrusive_ptr in newer ones. `Edge` tells which. Either way, where a
+// graph alone owns its nodes, libtorch releases it node by node, not by
+// recursion, for which a deep graph has no stack.
 
 #include <c10/util/intrusive_ptr.h>
 #include <torch/csrc/autograd/edge.h>
@@ -32,7 +32,8 @@ using node_ptr =
 template <class T, class... Args>
 node_ptr<T> make_node(Args&&... args) {
   if constexpr (std::is_same_v<node_ptr<T>, std::shared_ptr<T>>)
-    // libtorch's, found by the argument: newer releases have none.
+    // `deleteNode` is libtorch's, found by the argument; newer releases have
+    // none.
     return {new T(std::forward<Args>(args)...),
             [](auto* node) { deleteNode(node); }};
   else

@@ -1,6 +1,6 @@
 #pragma once
 
-// How the copies of a data-parallel graph come to have one node.
+// How the copies of a data-parallel graph come to share one node.
 
 #include "actors/nn/backward_part.hpp"
 #include "actors/nn/copy_node.hpp"
@@ -17,28 +17,30 @@ namespace syncnorm::nn::detail {
 
 /// The table on which the copies of one layer lay their parts of the graph,
 /// each from its own thread, without a lock. The round of messages between
-/// `post` and `join` is what orders them: nobody gets a reply before everybody
-/// has sent. So the last one to lay down its part makes the node of all, before
-/// it sends, and has each copy's own node lead there.
+/// `post` and `join` orders them: no copy gets a reply before all have sent. So
+/// the last copy to lay down its part makes the node of all, before it sends,
+/// and makes each copy's own node lead there.
 ///
-/// What is on the table when a round fails lies there until the copies are
-/// released. Whoever goes on without that gets an error from `join`; who is
-/// late in a round before it does not.
+/// What is on the table when a round fails stays there until the copies are
+/// released. A copy that goes on without a release gets an error from `join`; a
+/// copy that is late in an earlier round does not.
 ///
-/// Two rounds are enough: a copy that posts into the next but one has seen the
-/// reply of the next, which all have sent into after they joined this one.
+/// Two rounds are enough: a copy that posts into the next round but one has
+/// seen the reply of the next, into which all have sent after they joined this
+/// one.
 class joint_rounds {
 public:
   explicit joint_rounds(std::size_t copies);
 
   /// Lays down the part of `copy` before it sends its message of the round. No
-  /// two threads make a node of the same parts: it marks their graphs' nodes.
+  /// two threads make a node of the same parts: making it marks their graphs'
+  /// nodes.
   void post(std::size_t copy, std::uint64_t round, saved_part_ptr part);
 
   /// After the reply: the node of the copy's output in that round, which no
   /// other copy touches until a backward pass, or null if nothing requires a
   /// gradient.
-  /// @throws error `stale` if that round, or one before it, was abandoned.
+  /// @throws error `stale` if that round, or an earlier one, was abandoned.
   node_ptr<copy_node> join(std::size_t copy, std::uint64_t round);
 
   /// A copy's call of that round has failed after `post`.

@@ -5,7 +5,7 @@
 namespace syncnorm::nn::detail {
 
 std::int64_t known_counter::read(const torch::Tensor& x) {
-  // They have no version, by which one would know what was written to them.
+  // Inference tensors have no version that shows what was written to them.
   if (x.is_inference())
     return x.item<std::int64_t>();
   auto known = of_.defined() && of_.is_set_to(x)

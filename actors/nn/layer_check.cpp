@@ -25,7 +25,7 @@ std::string type_text(at::ScalarType type) {
   return known ? to_string(*known) : std::string{c10::toString(type)};
 }
 
-/// What a tensor has in place of a dense one's dtype.
+/// A tensor's dtype, with its layout if it is not dense.
 std::string elements_text(const at::Tensor& x) {
   auto type = type_text(x.scalar_type());
   return x.layout() == at::kStrided ? type : c10::str(x.layout(), " ", type);
@@ -75,7 +75,7 @@ void check_vector(const char* kind, const char* argument, const at::Tensor& x,
          x.device().str());
 }
 
-/// One of the two would be of no use, and libtorch updates it all the same.
+/// One of the two alone would be useless, and libtorch updates it all the same.
 void check_running(const char* kind, const layer_vectors& vectors) {
   auto mean = vectors.running_mean.defined();
   if (mean != vectors.running_var.defined())
@@ -84,7 +84,7 @@ void check_running(const char* kind, const layer_vectors& vectors) {
          "none");
 }
 
-/// A tangent would be lost without a word.
+/// A tangent would be silently lost.
 void check_tangent(const char* kind, const char* argument,
                    const at::Tensor& x) {
   if (x.defined() && x._fw_grad(/*level=*/0).defined())

@@ -9,7 +9,7 @@
 
 namespace syncnorm::nn::detail {
 
-/// The vectors of a layer, undefined if it has not got them.
+/// The vectors of a layer, undefined if it has none.
 struct layer_vectors {
   const at::Tensor& weight;
   const at::Tensor& bias;

@@ -17,8 +17,8 @@
 
 namespace syncnorm::nn::detail {
 
-/// On which CUDA device each copy of a group was in the last forward round, or
-/// -1. A copy writes before it sends, and reads when all have sent.
+/// The CUDA device of each copy of a group in the last forward round, or -1. A
+/// copy writes before it sends, and reads when all have sent.
 class device_table {
 public:
   explicit device_table(std::size_t copies) : of_copy_(copies) {
@@ -45,8 +45,8 @@ private:
 
 /// Which copies of a group have recorded a graph in a forward round. A copy
 /// writes before it sends, and reads when all have sent. Two rounds are enough:
-/// a copy that writes into the next but one has seen the reply of the next,
-/// which all have sent into after they read this one.
+/// a copy that writes into the next round but one has seen the reply of the
+/// next, into which all have sent after they read this one.
 class graph_table {
 public:
   explicit graph_table(std::size_t copies)
@@ -57,7 +57,7 @@ public:
     of_round_[round % 2][copy].store(has_graph);
   }
 
-  /// The first copy that has none, or -1.
+  /// The first copy without a graph, or -1.
   [[nodiscard]] std::int64_t first_without(std::uint64_t round) const noexcept {
     const auto& copies = of_round_[round % 2];
     for (std::size_t i = 0; i < copies.size(); ++i)

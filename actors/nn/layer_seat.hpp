@@ -23,7 +23,7 @@ namespace syncnorm::nn::detail {
 class layer_seat final : public participant {
 public:
   /// @param name  see `name`.
-  /// @param layer names it in the texts of its rounds.
+  /// @param layer names the layer in the texts of its rounds.
   layer_seat(batch_norm_participant taking_part, std::string name,
              std::string layer, std::int64_t copy_id,
              std::shared_ptr<forward_session> session, const layer_group& group)
@@ -149,12 +149,12 @@ private:
         : relays{std::move(of_group)},
           participant{std::move(taking_part)} {}
 
-    /// The first copy's: they end after the master, which it holds.
+    /// Of the first copy: they end after the master, which `participant` holds.
     std::shared_ptr<batch_norm_relays> relays;
     batch_norm_participant participant;
   };
 
-  /// While one of these lives, and is true, so does the part.
+  /// While one of these lives and is true, the part lives.
   class use {
   public:
     explicit use(const layer_seat& seat)
@@ -188,7 +188,7 @@ private:
     bool entered_;
   };
 
-  /// What other copies in this process ask about this one's forward call.
+  /// Publishes what other copies in this process ask about this forward call.
   void tell_what_is_here(const round_request& request) {
     ++forward_calls_;
     auto copy = static_cast<std::size_t>(copy_of_group_);
@@ -212,16 +212,17 @@ private:
   mutable closable uses_;
   mutable std::optional<part> part_;
   std::int64_t copy_of_group_;
-  /// There are no actors to leave, and a graph may go on without its layer.
+  /// If so, there are no actors to leave, and a graph may go on without its
+  /// layer.
   bool is_alone_;
   std::string name_;
   std::string layer_;
   reply_reader replies_;
-  /// Names where the outstanding reply shall be.
+  /// Shows where the outstanding reply must lie.
   device_array like_;
   std::uint64_t rounds_ = 0;
   std::uint64_t forward_calls_ = 0;
-  /// Between `begin` and `end`, which may be on different threads.
+  /// True between `begin` and `end`, which may be on different threads.
   std::atomic<bool> busy_ = false;
   std::int64_t copy_id_;
   std::shared_ptr<forward_session> session_;

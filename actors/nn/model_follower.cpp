@@ -64,21 +64,21 @@ private:
   at::Device device_;
 };
 
-/// Who remembers what is in `copy`, as a graph does, learns of what is written
-/// to `original`.
+/// Whatever remembers the content of `copy`, such as a graph, then notices
+/// writes to `original`.
 void share_version(at::Tensor& copy, const at::Tensor& original) {
-  // Which has none.
+  // Such a tensor has no version.
   if (copy.is_inference())
     return;
   torch::autograd::impl::set_version_counter(
       copy, torch::autograd::impl::version_counter(original));
 }
 
-/// Makes `copy`, which has memory of its own and was given what is in
-/// `original` now, have its version. Graphs that have saved what was in the
-/// copy before learn of it if that was something else.
+/// Gives `copy`, which has memory of its own and now holds what `original`
+/// holds, the version of `original`. Graphs that saved the former content of
+/// the copy notice if it was different.
 void take_over_version(at::Tensor& copy, const at::Tensor& original) {
-  // What was made under `c10::InferenceMode` counts none, nor does it when it
+  // A tensor made under `c10::InferenceMode` counts no versions, even after it
   // has got other memory.
   const auto& counter = torch::autograd::impl::version_counter(original);
   if (copy.is_inference() || !counter.enabled())
@@ -93,8 +93,8 @@ void take_over_version(at::Tensor& copy, const at::Tensor& original) {
                                              c10::VariableVersion{version});
 }
 
-/// Other memory makes no tensor count its versions that was made under
-/// `c10::InferenceMode`, where none does.
+/// A tensor made under `c10::InferenceMode` counts no versions, as none does
+/// there, and other memory does not make it count them.
 void require_version(at::Tensor& copy) {
   if (!copy.is_inference()
       && !torch::autograd::impl::version_counter(copy).enabled())
@@ -124,8 +124,8 @@ void connect(const at::Tensor& original, std::vector<at::Tensor>& copies) {
           torch::autograd::Edge{node, static_cast<std::uint32_t>(r)});
     return;
   }
-  // Graphs of former passes may have saved a copy that has an edge, which they
-  // need to use it.
+  // Graphs of former passes may have saved a copy that has an edge; they need
+  // the edge to use the copy.
   for (auto& copy : copies)
     if (!copy.grad_fn() && copy.requires_grad() != original.requires_grad())
       copy.set_requires_grad(original.requires_grad());
@@ -213,16 +213,16 @@ private:
         copies[r].set_data(
             original.detach().to(devices_[r], original.scalar_type(),
                                  /*non_blocking=*/false, /*copy=*/true));
-        // In training it writes them, and counts no version.
+        // In training, libtorch's norm writes them and counts no version.
         if (is_libtorch_norm(model) && !original.is_inference())
           share_version(copies[r], original);
         require_version(copies[r]);
       }
   }
 
-  /// Refuses copies that have one tensor, or the model's itself, where they
-  /// could not use it so.
-  /// @param is_used so that each copy needs its own.
+  /// Refuses copies that share one tensor, or have the model's own, where they
+  /// could not use it that way.
+  /// @param is_used whether its use requires one for each copy.
   void require_own(const at::Tensor& original,
                    const std::vector<at::Tensor>& copies,
                    const std::string& path, bool is_used) const {

@@ -6,7 +6,7 @@
 
 namespace syncnorm::nn::detail {
 
-/// Whether it is one of libtorch's own norms with running statistics.
+/// Whether `m` is one of libtorch's own norms with running statistics.
 [[nodiscard]] bool is_libtorch_norm(const torch::nn::Module& m);
 
 /// Makes `copies` follow `model` in the next forward pass; see
@@ -14,8 +14,9 @@ namespace syncnorm::nn::detail {
 /// @param devices one for each copy.
 /// @throws error `invalid_argument` for a parameter or buffer that a copy
 ///         shares with the model or with another copy and that could not be
-///         used so: it wants a gradient, is of a module in training, or
-///         belongs on another device. What came before it follows the model.
+///         used that way: it requires a gradient, is of a module in training,
+///         or belongs on another device. What came before it already follows
+///         the model.
 void follow_model(torch::nn::Module& model,
                   const std::vector<torch::nn::Module*>& copies,
                   const std::vector<torch::Device>& devices);

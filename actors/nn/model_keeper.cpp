@@ -6,7 +6,7 @@ namespace {
 
 using torch::nn::Module;
 
-/// What `f` is called with comes before its own children.
+/// Calls `f` with each part, before the children of that part.
 template <class F>
 void for_each_part(Module& model, const std::string& path, const F& f) {
   for (const auto& child : model.named_children()) {

@@ -8,15 +8,15 @@
 
 namespace syncnorm::nn::detail {
 
-/// What a model has before libtorch's `clone()`, which gives other tensors,
-/// trainable ones, to a part that the model's `reset()` has not made: the copy
-/// has that part, too.
+/// Keeps what a model has before libtorch's `clone()`, which gives other,
+/// trainable tensors to a part that the model's `reset()` has not made: the
+/// copy shares that part.
 class model_keeper {
 public:
   explicit model_keeper(torch::nn::Module& model);
 
-  /// Gives the model's parameters and buffers their memory back, and whether
-  /// they are frozen, and its parts their training flags.
+  /// Restores the memory of the model's parameters and buffers, whether they
+  /// are frozen, and the training flags of its parts.
   void restore();
 
 private:

@@ -16,10 +16,10 @@ namespace syncnorm::nn::detail {
 
 class joint_rounds;
 
-/// What one copy of a layer sends into a round; the core's
-/// `batch_norm_message` without CAF. Values are per channel, 2 * C of them: in
-/// host memory in float64 whatever the tensor's dtype, or, of a copy on a
-/// device, an array there, of the statistics' own type.
+/// What one copy of a layer sends into a round; the core's `batch_norm_message`
+/// without CAF. Values are per channel, 2 * C of them: float64 in host memory,
+/// whatever the tensor's dtype; or, for a copy on a device, an array there of
+/// the statistics' own type.
 struct round_request {
   bool backward = false;
   /// Of the copy's input.
@@ -27,15 +27,15 @@ struct round_request {
   std::int64_t channels = 0;
   /// Elements of each channel: N * S.
   std::int64_t count = 0;
-  /// Backward: the forward reply's.
+  /// Backward: that of the forward reply.
   std::uint64_t pass = 0;
   /// Forward: means, then M2. Backward: sum_dy, then sum_dy_xmu.
   std::vector<double> values;
-  /// The same on a device; then `values` has none.
+  /// The same on a device; then `values` is empty.
   device_array device_values;
 
-  /// Forward: whether the copy records a graph, by which it would take part in
-  /// a backward round. Stays in this process.
+  /// Forward: whether the copy records a graph, through which it would take
+  /// part in a backward round. Stays in this process.
   bool has_graph = false;
 
   // Forward only: options, which must be the same for all copies.
@@ -44,7 +44,7 @@ struct round_request {
   double momentum = 0.1;
   bool cumulative = false;
 
-  // Forward only; copy 0's count.
+  // Forward only; those of copy 0 are used.
   /// Running mean, then running variance; empty: not tracked.
   std::vector<double> running;
   /// The same on a device.
@@ -52,12 +52,12 @@ struct round_request {
   std::int64_t num_batches_tracked = 0;
 };
 
-/// What every copy gets back: on the device of its request, if that was on one.
+/// What every copy gets back, on the device of its request if that was on one.
 struct round_reply {
   /// Elements of each channel over all copies.
   std::int64_t count = 0;
-  /// Forward: which of the master's passes this is, the same for all copies,
-  /// whenever each of them has come.
+  /// Forward: which of the master's passes this is; the same for all copies,
+  /// whenever each of them joined.
   std::uint64_t pass = 0;
   /// Forward: mean, then inv_std. Backward: the sums over all copies.
   std::vector<double> values;
@@ -73,7 +73,7 @@ class participant {
 public:
   virtual ~participant() = default;
 
-  /// The layer in texts of what it refuses itself: its kind and path.
+  /// The layer's kind and path, for the texts of its own errors.
   [[nodiscard]] virtual const std::string& name() const noexcept = 0;
 
   /// Sends into the next round and waits for the other copies, until the
@@ -95,45 +95,44 @@ public:
   ///         another thread.
   virtual void begin(round_request request) = 0;
 
-  /// The second half, which may be another thread's: waits for the reply.
+  /// The second half, possibly on another thread: waits for the reply.
   virtual round_reply end() = 0;
 
-  /// Tells the others that this copy takes part no more, and why: a round
+  /// Tells the others that this copy no longer takes part, and why: a round
   /// that waits for it fails with `participant_failed`.
   virtual void give_up(const std::string& why) noexcept = 0;
 
-  /// The layer's call throws: as `give_up`, unless somebody sees the exception
-  /// come out of the copy's forward pass and tells the others then.
+  /// The layer's call throws: like `give_up`, unless the runner of the copy's
+  /// forward pass sees the exception and then tells the others.
   virtual void layer_failed(const std::string& why) noexcept {
     give_up(why);
   }
 
-  /// Ends what the copy has among the actors, from any thread: graphs that
-  /// still hold this seat no longer keep the actor system, and a thread that
-  /// waits in here lets go when it has its reply, or the error that others
-  /// left. Afterwards rounds are refused as `stale`, unless it is the only
-  /// copy.
+  /// Ends the copy's part among the actors, from any thread. Graphs that still
+  /// hold this seat no longer keep the actor system, and a thread that waits in
+  /// here lets go when it has its reply, or the error that others left.
+  /// Afterwards, rounds are refused as `stale`, unless this is the only copy.
   virtual void leave() noexcept = 0;
 
   /// 0 for the copy whose options and running statistics count.
   [[nodiscard]] virtual std::int64_t copy_id() const noexcept = 0;
 
   /// How many messages this copy has sent into rounds. Where some copies are on
-  /// devices and others are not, the first round takes two each.
+  /// devices and others are not, the first round takes two from each.
   [[nodiscard]] virtual std::uint64_t messages_sent() const noexcept = 0;
 
   /// How many rounds this copy has taken part in.
   [[nodiscard]] virtual std::uint64_t rounds() const noexcept = 0;
 
-  /// Whether any two copies that share statistics, all in this process, were on
-  /// one CUDA device in the last forward round: then the text that names them.
+  /// If any two of the copies that share statistics, all in this process, were
+  /// on one CUDA device in the last forward round: the text that names the two.
   [[nodiscard]] virtual std::optional<std::string> shared_device() const {
     return std::nullopt;
   }
 
-  /// A copy that has recorded no graph in the last forward round, so that no
-  /// backward pass of it can have all copies, or -1 if there is none. Of copies
-  /// in other processes nobody knows.
+  /// A copy that recorded no graph in the last forward round, so that no
+  /// backward pass of that round can have all copies; -1 if there is none.
+  /// Nothing is known about copies in other processes.
   [[nodiscard]] virtual std::int64_t copy_without_graph() const {
     return -1;
   }
@@ -144,8 +143,8 @@ public:
     return nullptr;
   }
 
-  /// Set when the forward pass of all copies that runs now is over; null where
-  /// nobody knows when that is.
+  /// A flag that is set when the current forward pass of all copies is over;
+  /// null where that is unknown.
   [[nodiscard]] virtual std::shared_ptr<const std::atomic<bool>>
   pass_is_over() const {
     return nullptr;
@@ -154,7 +153,7 @@ public:
 
 using participant_ptr = std::shared_ptr<participant>;
 
-/// What a layer answers itself that has no other copies: no message is sent.
+/// What a layer without other copies answers itself: no message is sent.
 [[nodiscard]] round_reply merge_alone(round_request request);
 
 } // namespace syncnorm::nn::detail

@@ -20,8 +20,8 @@ namespace {
 
 using torch::nn::Module;
 
-/// Whether a parameter of the model has been frozen since `copy` had its edges,
-/// and the next pass would go by them.
+/// Whether a parameter of the model has been frozen since `copy` got its edges,
+/// which the next pass would still use.
 bool is_frozen_since(const Module& model, const Module& copy) {
   if (!c10::GradMode::is_enabled())
     return false;
@@ -33,7 +33,8 @@ bool is_frozen_since(const Module& model, const Module& copy) {
   return false;
 }
 
-/// Keeps the memory of parameters and buffers, so that no others can lie there.
+/// Keeps the memory of parameters and buffers, so that no other tensors can lie
+/// there.
 std::vector<torch::Tensor> memory_of(const Module& model) {
   std::vector<torch::Tensor> result;
   for (const auto& x : model.parameters())
@@ -48,15 +49,16 @@ bool is_same_memory(const torch::Tensor& a, const torch::Tensor& b) {
          && a.is_set_to(b);
 }
 
-/// Whether a module's graphs bear that a pass changes its buffers: norms read
-/// running statistics in evaluation alone, where ours keep their own, and
+/// Whether a module's graphs allow a pass to change its buffers: norms read
+/// running statistics only in evaluation, where ours keep their own, and
 /// libtorch's notice what others write.
 bool is_norm(const Module& m) {
   return m.as<SynchronizedBatchNormBase>() != nullptr
          || detail::is_libtorch_norm(m);
 }
 
-/// Calls `f` with each buffer of the model, but those of norms, and the copy's.
+/// Calls `f` with each buffer of the model, except those of norms, and the
+/// copy's buffer.
 template <class F>
 void for_each_buffer(const Module& model, const Module& copy, const F& f) {
   auto same = copy.named_buffers(false);
@@ -80,8 +82,8 @@ references_to(const Module& model,
   return result;
 }
 
-/// Whether somebody beside the copies, as a graph, has a buffer of theirs that
-/// the next pass would overwrite.
+/// Whether anything besides the copies, such as a graph, holds a buffer of
+/// theirs that the next pass would overwrite.
 bool would_overwrite(const Module& model,
                      const std::vector<std::shared_ptr<Module>>& copies,
                      const std::vector<std::size_t>& references) {
@@ -106,8 +108,8 @@ pointers_to(const std::vector<std::shared_ptr<Module>>& copies) {
   return result;
 }
 
-/// While one of these lives, copies are made that can be trained if the model
-/// can be, also under the caller's `c10::InferenceMode`.
+/// While one of these lives, the copies made can be trained if the model can
+/// be, even under the caller's `c10::InferenceMode`.
 class trainable_copies {
 public:
   explicit trainable_copies(const Module& model) {
@@ -129,7 +131,7 @@ private:
   throw error{errc::invalid_argument, text};
 }
 
-/// @param all by their paths in the model.
+/// @param all tensors by their paths in the model.
 void require_dense(const torch::OrderedDict<std::string, torch::Tensor>& all) {
   for (const auto& x : all)
     if (x.value().layout() != torch::kStrided)

@@ -12,8 +12,8 @@ namespace syncnorm::nn {
 
 namespace {
 
-/// Autograd could not tell what one copy writes to its input from what another
-/// one does, if their inputs were views of one tensor.
+/// If the copies' inputs were views of one tensor, autograd could not tell one
+/// copy's writes to its input from another's.
 void separate_aliases(std::vector<at::Tensor>& parts, const at::Tensor& of) {
   auto is_alias = [&](const auto& part) { return part.is_alias_of(of); };
   if (std::ranges::count_if(parts, is_alias) < 2)

@@ -18,8 +18,8 @@ namespace syncnorm::nn::detail {
 
 namespace {
 
-/// What copy 0 publishes in the context: the groups, of which each group's
-/// first copy makes its own.
+/// What copy 0 publishes in the context: the groups; the first copy of each
+/// group makes its own.
 using layer_groups = std::shared_ptr<std::vector<layer_group>>;
 
 std::vector<layer_group> divide(std::int64_t copies, std::int64_t size) {
@@ -52,7 +52,7 @@ batch_norm_participant open(const replication_scope& scope,
   options.layer = layer_name(scope, context, kind, group);
   options.deadline = scope.options().deadline;
   auto copies = group.last - group.first;
-  // The others are not here yet.
+  // The other copies are not here yet.
   if (scope.distant() != nullptr)
     options.participants = copies;
   if (scope.graph() == graph_kind::joint && copies > 1)
@@ -89,9 +89,9 @@ const batch_norm_master_actor& find_master(const layer_masters& masters,
   return found->master;
 }
 
-/// Registers a copy. A master may learn only later than of the new seat that
-/// another copy, or this one itself, has left that of its identifier: then it
-/// is asked again.
+/// Registers a copy. A master may hear of the new seat before it learns that
+/// another copy, or this one itself, has left the seat of that identifier: then
+/// it is asked again.
 batch_norm_participant follow(caf::actor_system& system,
                               const batch_norm_master_actor& master,
                               std::int64_t copy_id) {

@@ -15,8 +15,8 @@ inline std::string text_of(const std::exception& x) {
   return of_torch != nullptr ? of_torch->what_without_backtrace() : x.what();
 }
 
-/// Calls `f`, a step of a backward pass. If it throws, the copies that wait for
-/// that of `seat`, if there is one, learn why first.
+/// Calls `f`, a step of a backward pass. If it throws and there is a `seat`,
+/// the copies that wait for the seat's copy learn why first.
 template <class F>
 auto telling_others(const participant_ptr& seat, F f) -> decltype(f()) {
   try {

@@ -26,8 +26,7 @@ bool is_channels_last(const at::Tensor& x) {
   return (x.dim() == 4 || x.dim() == 5) && x.is_contiguous(channels_last_of(x));
 }
 
-/// Whether each sample lies without gaps, with samples possibly apart, as
-/// those of a slice do.
+/// Whether each sample has no gaps; the samples may lie apart, as in a slice.
 bool has_dense_samples(const at::Tensor& x) {
   // Strides of a tensor without elements mean nothing.
   if (x.numel() == 0)

@@ -18,7 +18,7 @@ namespace syncnorm::nn::detail {
 [[nodiscard]] at::ScalarType to_scalar_type(dtype type) noexcept;
 
 /// Returns `x` if the kernels can use its memory as it is, or a contiguous
-/// copy, as an operation that autograd knows.
+/// copy, made by an operation that autograd knows.
 [[nodiscard]] at::Tensor with_plain_layout(const at::Tensor& x);
 
 /// `x` in the memory format of `like`, for use beside it.

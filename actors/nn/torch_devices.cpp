@@ -67,7 +67,7 @@ std::optional<c10::Stream> current_torch_stream(const at::Device& where) {
 
 namespace {
 
-/// In the stream of this thread, between memory of its device.
+/// Copies on this thread's stream, between memory of its device.
 void copy_here(const device_stream& stream, void* to, const void* from,
                std::size_t bytes) {
   stream.runtime().copy(stream.run(), to, stream.where(), from, stream.where(),

@@ -1,6 +1,6 @@
 #pragma once
 
-// Where tensors on CUDA devices are reached: the runtime that the kernels use
+// How tensors on CUDA devices are reached: the runtime that the kernels use
 // there, and libtorch's streams.
 
 #include "syncnorm/device.hpp"
@@ -17,7 +17,7 @@ namespace syncnorm::nn::detail {
 
 /// How a build reaches CUDA devices, or why it does not.
 struct device_access {
-  /// Null: it does not.
+  /// Null if it does not.
   device_runtime* runtime = nullptr;
   /// The stream of this thread's operations on a device, as the runtime knows
   /// it.
@@ -30,29 +30,29 @@ struct device_access {
 /// compiled with.
 [[nodiscard]] device_access access_of_build();
 
-/// What counts: that of the build, unless a test has put another in its place.
+/// The access in use: that of the build, unless a test has replaced it.
 [[nodiscard]] device_access& access_in_use();
 
-/// The core's name of a device. libtorch's "cuda" without index is the current
-/// one.
+/// The core's name of a device. libtorch's "cuda" without an index is the
+/// current device.
 [[nodiscard]] device to_device(const at::Device& where);
 
-/// Nothing if tensors on `where` can be used, or else what to say.
+/// Nothing if tensors on `where` can be used, or else the error text.
 [[nodiscard]] std::optional<std::string> why_unusable(const at::Device& where);
 
 /// How many CUDA devices libtorch shows.
 [[nodiscard]] std::int32_t cuda_device_count() noexcept;
 
-/// The stream on which libtorch's operations of this thread run on `where`; no
+/// The stream on which this thread's libtorch operations run on `where`; no
 /// stream for a CPU.
 /// @throws error `device_unavailable`.
 [[nodiscard]] device_stream current_stream(const at::Device& where);
 
-/// The same as libtorch's own kind of stream; nothing for a CPU.
+/// The same as libtorch's own type of stream; nothing for a CPU.
 [[nodiscard]] std::optional<c10::Stream>
 current_torch_stream(const at::Device& where);
 
-/// A copy of a contiguous vector of a device, published on the stream of this
+/// A copy of a contiguous vector on a device, published on the stream of this
 /// thread, for a message.
 [[nodiscard]] device_array to_array(const at::Tensor& x);
 

@@ -14,7 +14,8 @@ using body_ptr = const std::function<void(std::size_t)>*;
 
 } // namespace
 
-/// One thread and its two pipes: work in, what it threw out. Null is the end.
+/// One thread and its two pipes: work goes in, exceptions come out. Null is the
+/// end.
 struct worker_team::worker {
   future_result<body_ptr> work;
   future_result<std::exception_ptr> done;

@@ -1,6 +1,6 @@
-// The kernels alone, without actors: two parts of a batch, normalized by the
-// statistics of both, forward and backward, then by the running statistics. A
-// page to copy.
+// The kernels alone, without actors: two parts of a batch are normalized by the
+// statistics of both, forward and backward, then by the running statistics.
+// Meant to be copied.
 
 #include "syncnorm/batch_norm.hpp"
 
@@ -20,7 +20,7 @@ namespace {
 const auto layout =
     make_layout(dtype::float32, std::array<std::int64_t, 2>{2, 1});
 
-/// What one device has of the batch, and of each channel.
+/// One device's part of the batch, and its values for each channel.
 struct part {
   std::array<float, 2> x, dy;
   std::array<float, 2> y{}, dx{};
@@ -37,7 +37,7 @@ struct part {
 // end: part
 
 // begin: scratch
-/// Memory that a call may scribble on, aligned as it wants it.
+/// Scratch memory for a call, aligned as the call requires.
 class scratch_memory {
 public:
   explicit scratch_memory(std::size_t bytes)
@@ -57,7 +57,7 @@ private:
 // end: scratch
 
 // begin: threads
-/// Runs the parts of one call side by side.
+/// Runs the parts of one call in parallel.
 void run_in_threads(void*, std::int64_t parts, parallel_for::body_type body,
                     void* context) {
   std::vector<std::jthread> threads;

@@ -1,6 +1,7 @@
-// Two copies of a batch-norm layer, a thread each, half of the batch each:
-// training forward and backward, an error that both learn, and how they go on;
-// then evaluation, the state and the gradients. A page to copy.
+// Two copies of a batch-norm layer, each in a thread of its own with half of
+// the batch: training forward and backward, an error that both learn, and how
+// they continue; then evaluation, the state and the gradients. Meant to be
+// copied.
 
 #include "syncnorm/batch_norm_layer.hpp"
 
@@ -21,7 +22,7 @@ namespace {
 const auto layout =
     make_layout(dtype::float32, std::array<std::int64_t, 2>{2, 1});
 
-/// What one copy has of the batch, and of its gradient.
+/// One copy's part of the batch, and of its gradient.
 struct part {
   std::array<float, 2> x, y, dy, dx;
 };
@@ -39,7 +40,7 @@ void train(batch_norm_layer& layer, part& mine) {
 
 // begin: run
 /// Runs `work(r)` for each copy r, in a thread of its own. Returns whether all
-/// went well; one that throws is not waited for by the others.
+/// succeeded. If one throws, the others do not wait for it.
 template <class F>
 bool run_copies(const std::vector<batch_norm_layer*>& copies, F work) {
   std::vector<std::string> errors(copies.size());
@@ -53,7 +54,7 @@ bool run_copies(const std::vector<batch_norm_layer*>& copies, F work) {
         fail_replica(copies[r], x.what());
       }
     });
-  threads.clear(); // until all have returned
+  threads.clear(); // waits until all have returned
   auto good = true;
   for (const auto& x : errors)
     if (!x.empty()) {

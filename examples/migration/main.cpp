@@ -1,5 +1,5 @@
-// Shows what code for Python's synchronized batch norms becomes, and that each
-// way gives a layer the statistics of the whole batch. Prints:
+// Shows the ways to port code for Python's synchronized batch norms, and that
+// each way gives a layer the statistics of the whole batch. Prints:
 //
 //   every way gives the running mean of the whole batch
 
@@ -122,9 +122,9 @@ torch::Tensor train_replicas(caf::actor_system& system, const Net& net,
       loss.backward();
     }));
   for (auto& replica : replicas)
-    replica.get(); // throws what its thread has thrown
+    replica.get(); // rethrows what its thread has thrown
   auto mine = net->parameters();
-  for (std::size_t i = 0; i < mine.size(); ++i) // those of the whole batch
+  for (std::size_t i = 0; i < mine.size(); ++i) // gradients of the whole batch
     mine[i].mutable_grad() += copies[1]->parameters()[i].grad();
   // end: synchronize
   return copies[1]->bn->running_mean;
@@ -138,7 +138,7 @@ T value_of(const caf::expected<T>& x) {
   std::exit(EXIT_FAILURE);
 }
 
-// What a process needs to meet others.
+// What a process needs to connect to others.
 struct network_config : caf::actor_system_config {
   network_config() {
     compat::add_types<caf::id_block::syncnorm>(*this);
@@ -146,7 +146,7 @@ struct network_config : caf::actor_system_config {
   }
 };
 
-// Two actor systems, as if each were that of a process.
+// Two actor systems, as if each were in a process of its own.
 torch::Tensor train_apart(Net net, const torch::Tensor& batch) {
   network_config config, other_config;
   caf::actor_system system{config}, other{other_config};
@@ -164,7 +164,7 @@ torch::Tensor train_apart(Net net, const torch::Tensor& batch) {
   // The round waits for the other copy.
   std::thread first{[&] { criterion(net->forward(x[0])).backward(); }};
   // begin: follow
-  // In the second one, for each synchronized layer.
+  // In the second process, for each synchronized layer.
   layer_masters found;
   for (const std::string path : {"bn"})
     found.push_back(
@@ -174,7 +174,7 @@ torch::Tensor train_apart(Net net, const torch::Tensor& batch) {
   // end: follow
   criterion(copy->forward(x[1])).backward();
   first.join();
-  // Before the actor systems end, which wait for what lives on them.
+  // Before the actor systems end: each waits for the actors that live on it.
   nn::desynchronize(std::vector{net.ptr(), copy.ptr()});
   caf::anon_send_exit(directory, caf::exit_reason::user_shutdown);
   return copy->bn->running_mean;

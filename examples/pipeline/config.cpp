@@ -21,8 +21,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Whether writing to one overwrites what is in the other. A terminal or a pipe
-/// keeps nothing.
+/// Whether writing to one path overwrites what is in the other. A terminal or a
+/// pipe keeps nothing.
 bool same_file(const fs::path& a, const fs::path& b) {
   std::error_code problem;
   if (fs::equivalent(a, b, problem))
@@ -35,8 +35,8 @@ bool same_file(const fs::path& a, const fs::path& b) {
   return whole(a) == whole(b);
 }
 
-/// A file of the command line: what it is, and its name, empty if there is
-/// none.
+/// A file named on the command line: what it is, and its name, empty if there
+/// is none.
 struct named_file {
   std::string what;
   std::string name;
@@ -63,7 +63,7 @@ std::uint64_t expect_positive(const std::string& option, std::int64_t value) {
   return static_cast<std::uint64_t>(value);
 }
 
-/// The devices of this machine, as words of `--devices`.
+/// The devices of this machine, as words for `--devices`.
 std::string known_devices() {
   std::string result;
   for (const auto& x : syncnorm::devices())
@@ -93,7 +93,7 @@ syncnorm::device to_device(const std::string& word) {
 config::config() {
   syncnorm::compat::add_types<caf::id_block::syncnorm, caf::id_block::pipeline>(
       *this);
-  // Slaves calculate for some microseconds between messages: with cores to
+  // Slaves compute for only some microseconds between messages: with cores to
   // spare, idle workers look for work for a millisecond before they sleep.
   if (std::thread::hardware_concurrency() > 1)
     syncnorm::compat::poll_when_idle(*this, 20'000);

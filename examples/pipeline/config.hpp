@@ -12,7 +12,7 @@
 namespace pipeline {
 
 enum class run_mode : std::uint8_t {
-  /// Each batch with its own statistics, over all slaves.
+  /// Each batch with its own statistics, across all slaves.
   training,
   /// With saved statistics; nothing is learned.
   evaluation,
@@ -28,7 +28,8 @@ public:
 
   /// Reads the command line.
   /// @returns false if the help text was printed instead.
-  /// @throws std::runtime_error or std::invalid_argument in one line.
+  /// @throws std::runtime_error or std::invalid_argument with a text of one
+  ///         line.
   bool read(int argc, char** argv);
 
   [[nodiscard]] run_mode mode() const;
@@ -43,18 +44,18 @@ public:
   source_options source;
 
 private:
-  /// What is written is not what is read, nor the other thing that is written,
-  /// nor what is printed to.
+  /// Checks that each file to be written differs from those that are read, from
+  /// the other written one, and from what is printed to.
   void check_files() const;
 
-  // With a sign: CAF 0.17 takes what exceeds 2^63 for 0 otherwise.
+  // Signed, because CAF 0.17 reads an unsigned value above 2^63 as 0.
   std::int64_t repeat_ = 1;
   std::int64_t in_flight_ = 16;
   std::string mode_ = "online";
   std::string devices_ = "cpu:0,cpu:1";
   std::string bad_records_ = "refuse";
   std::string nan_ = "refuse";
-  /// Empty: none.
+  /// The configuration file; empty: none.
   std::string file_;
 };
 

@@ -26,8 +26,8 @@ std::size_t count_fields(std::string_view line) {
   return 1 + static_cast<std::size_t>(std::ranges::count(line, ','));
 }
 
-/// With a leading plus as well, which `from_chars` takes for no number. What is
-/// too small for a float is 0, or next to it; what is too large an infinity.
+/// Also accepts a leading plus, which `from_chars` rejects. A number too small
+/// for a float becomes 0, or close to it; one too large, an infinity.
 bool to_number(std::string_view text, float& to) {
   if (text.starts_with('+') && !text.starts_with("+-"))
     text.remove_prefix(1);
@@ -46,7 +46,7 @@ csv_reader::csv_reader(std::unique_ptr<std::istream> input, std::string name,
     : record_reader{policies, std::move(stop)},
       input_{std::move(input)},
       name_{std::move(name)} {
-  // Throws on what it has from below, which says why nothing can be read.
+  // Lets exceptions of the buffer through, which say why nothing can be read.
   input_->exceptions(std::ios::badbit);
   open(header);
 }
@@ -94,7 +94,7 @@ bool csv_reader::get_line() {
   while (input_->good()) {
     input_->getline(some.data(), some.size());
     auto count = static_cast<std::size_t>(input_->gcount());
-    // The line's end is counted, too.
+    // The count includes the line's end.
     line_.append(some.data(), input_->good() ? count - 1 : count);
     if (!input_->fail())
       return true;
@@ -105,7 +105,7 @@ bool csv_reader::get_line() {
                                + std::to_string(line_number_ + 1)
                                + ": expected a line of at most "
                                + std::to_string(longest_line) + " bytes"};
-    // There is more of it.
+    // There is more of the line.
     input_->clear();
   }
   return !line_.empty();

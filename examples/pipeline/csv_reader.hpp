@@ -11,25 +11,25 @@
 
 namespace pipeline {
 
-/// Lines of numbers with commas between them. The first record that is one
-/// tells how many features there are. Empty lines are no records.
+/// Lines of numbers separated by commas. The first well-formed record sets the
+/// number of features. Empty lines are not records.
 class csv_reader final : public record_reader {
 public:
-  /// A longer line, in bytes, is an error, for it may never end.
+  /// In bytes. A longer line is an error, for it may never end.
   static constexpr std::size_t longest_line = std::size_t{1} << 26;
 
-  /// @param name   of the file, for errors.
-  /// @param header whether the first line that is not empty is a heading.
-  /// @throws malformed_record if there is no record, or one before the first
-  ///         that the policies refuse.
-  /// @throws std::runtime_error for a file of IDX or one compressed by gzip,
-  ///         or if the input cannot be read.
+  /// @param name   the file's name, for errors.
+  /// @param header whether the first nonempty line is a heading.
+  /// @throws malformed_record if there is no record, or if the policies refuse
+  ///         a malformed one before the first.
+  /// @throws std::runtime_error for an IDX file or one compressed by gzip, or
+  ///         if the input cannot be read.
   csv_reader(
       std::unique_ptr<std::istream> input, std::string name, bool header,
       const record_policies& policies = {},
       std::shared_ptr<stop_signal> stop = std::make_shared<stop_signal>());
 
-  /// None if it was stopped before the first record.
+  /// 0 if reading was stopped before the first record.
   [[nodiscard]] std::int64_t features() const override;
 
 protected:
@@ -37,20 +37,20 @@ protected:
   [[nodiscard]] std::string place(std::size_t column) const override;
 
 private:
-  /// Goes to the first record, and counts its features.
+  /// Advances to the first record, and counts its features.
   void open(bool header);
 
   /// Reads a line; returns false if there is none.
-  /// @throws std::runtime_error for one that is too long, or if the input
+  /// @throws std::runtime_error for a line that is too long, or if the input
   ///         cannot be read.
   bool get_line();
 
-  /// Goes to the next line that is not empty. One that a stop has cut off is
-  /// none.
+  /// Advances to the next nonempty line. A line that a stop has cut off does
+  /// not count.
   bool take_line();
 
-  /// What only the first line may begin with.
-  /// @throws std::runtime_error if it does not begin a text.
+  /// Handles what only the first line may begin with.
+  /// @throws std::runtime_error if the line does not begin a text.
   void begin_text();
 
   /// Reads the numbers of the line.

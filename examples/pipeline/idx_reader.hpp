@@ -11,19 +11,19 @@
 
 namespace pipeline {
 
-/// Images in the IDX format of MNIST: the bytes 00 00 08 03, the number of
-/// images, of rows and of columns as big-endian 32-bit integers, the pixels. A
-/// record is an image.
+/// Images in the IDX format of MNIST: the bytes 00 00 08 03; the numbers of
+/// images, rows and columns as big-endian 32-bit integers; the pixels. Each
+/// image is a record.
 class idx_reader : public record_reader {
 public:
-  /// Whether input that begins so is a file of IDX, of whatever type and number
-  /// of dimensions. No text does.
-  /// @param begin its first bytes, two or more.
+  /// Whether input that begins like this is an IDX file, of any type and number
+  /// of dimensions. No text begins so.
+  /// @param begin the input's first bytes, two or more.
   static bool accepts(std::string_view begin);
 
   /// @param repeat how many times to read the file.
   /// @throws std::runtime_error for another type or number of dimensions, no
-  ///         image, one that is not whole, or bytes behind the last.
+  ///         image, an incomplete image, or bytes after the last.
   idx_reader(
       std::unique_ptr<std::istream> input, std::string name,
       std::uint64_t repeat, const record_policies& policies = {},
@@ -39,7 +39,8 @@ private:
   void take_magic();
   void take_head();
   std::uint32_t take_number();
-  /// The file holds the first image at least, and nothing behind the last.
+  /// Checks that the file holds at least the first image, and nothing after the
+  /// last.
   void check_size();
   [[noreturn]] void fail(const std::string& what) const;
   [[noreturn]] void fail_at_end() const;

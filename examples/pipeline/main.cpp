@@ -1,13 +1,14 @@
 // pipeline: standardizes a stream of records by a pipeline of actors and gives
-// each record a score. It reads, scatters each batch among slave actors that
-// share the statistics of all of it, and writes "record,score" lines:
+// each record a score. It reads records, scatters each batch among slave actors
+// that share the statistics of the whole batch, and writes "record,score"
+// lines:
 //
 //   pipeline --input=digits.idx --devices=cpu:0,cpu:1 --output=scores.csv
 //   generate | pipeline --input=- --mode=online --state=seen.txt
 //
 // It prints what went in and out, and exits with 1 if the stream ended early or
-// that cannot be printed.
-// Ctrl-C ends the stream behind what was read, and saves the state.
+// if it cannot print this.
+// Ctrl-C ends the stream after what was read, and saves the state.
 
 #include "config.hpp"
 #include "state_file.hpp"
@@ -33,7 +34,7 @@ using namespace pipeline;
 
 stop_signal* stopped_by_ctrl_c = nullptr;
 
-/// Also in a handler.
+/// Also called in a signal handler.
 void handle_stop(void (*handler)(int)) {
   struct sigaction action {};
   action.sa_handler = handler;
@@ -46,8 +47,8 @@ extern "C" void stop_stream(int) {
   stopped_by_ctrl_c->raise(stop_signal::reason::asked);
 }
 
-/// While it lives, Ctrl-C and SIGTERM end the stream well; the second time, the
-/// program.
+/// While this object lives, the first Ctrl-C or SIGTERM ends the stream
+/// normally, the second one the program.
 class ctrl_c {
 public:
   ctrl_c() {
@@ -91,10 +92,10 @@ bool is_closed(int descriptor) {
   return ::fcntl(descriptor, F_GETFD) < 0;
 }
 
-/// Descriptors that a program expects to have: what it opens would take their
-/// numbers. A closed input is empty; what is written to a closed output fails.
+/// Opens the standard descriptors that are closed: later files would take their
+/// numbers. A closed input then is empty; writing to a closed output fails.
 void open_standard_streams() {
-  // Takes the lowest number that is free.
+  // `open` takes the lowest free number.
   if (is_closed(STDIN_FILENO))
     ::open("/dev/null", O_RDONLY);
   for (int output : {STDOUT_FILENO, STDERR_FILENO})
@@ -163,10 +164,10 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   auto closed = is_closed(STDOUT_FILENO);
   open_standard_streams();
-  // What standard output cannot take is for `after_printing` to find.
+  // Leaves it to `after_printing` to find what standard output cannot take.
   std::cerr.tie(nullptr);
-  // Who reads the scores may leave, and a file may grow past its limit: writing
-  // fails then, as on a full disk.
+  // The reader of the scores may leave, and a file may grow past its limit:
+  // then writing fails, as on a full disk.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
   try {

@@ -15,15 +15,15 @@ using syncnorm::errc;
 
 constexpr int max_attempts = 3;
 
-/// Whether other slaves might do better: somebody died or was late. What is
-/// wrong with a batch stays wrong.
+/// Whether other slaves might do better: somebody died or was late. An error in
+/// a batch stays one.
 bool worth_another_try(const caf::error& reason) {
   auto code = syncnorm::code_of(reason);
   return !code || *code == errc::participant_down || *code == errc::master_down
          || *code == errc::stale || *code == errc::deadline_exceeded;
 }
 
-/// CAF's own errors do not say whose they are.
+/// CAF's own errors do not name the slave.
 caf::error with_name(std::int64_t slave, const caf::error& reason) {
   if (syncnorm::code_of(reason))
     return reason;
@@ -52,7 +52,7 @@ void normalizer::on_exit() {
 }
 
 normalizer::behavior_type normalizer::make_behavior() {
-  // If one stage dies all do, and the sink tells the main thread.
+  // If one stage dies, all do, and the sink tells the main thread.
   link_to(next_);
   link_to(source_);
   link_to(supervisor_);
@@ -137,7 +137,7 @@ void normalizer::ask(const group_ptr& some, std::size_t slave) {
       .then(
           [this, some, slave, to](const syncnorm::shared_tensors& ys,
                                   std::uint64_t pass_id) {
-            // Nobody comes back with these pass ids for a backward pass.
+            // Nobody will use these pass ids for a backward pass.
             for (std::size_t i = 0; pass_id != 0 && i < ys.each.size(); ++i)
               syncnorm::compat::anon_send(to, syncnorm::forget_atom_v,
                                           pass_id + i);

@@ -12,13 +12,13 @@
 namespace pipeline {
 
 /// The scatter stage: splits each batch among the slave actors, asks all of
-/// them, and passes on what they answer in the order of the batches. Batches
-/// that have come while the slaves were busy are asked for together. When
-/// slaves have died it gets new ones from the supervisor and feeds them what
-/// was not answered.
+/// them, and passes on their answers in the order of the batches. Batches that
+/// come while the slaves are busy are sent to them together. When slaves have
+/// died, this stage gets new ones from the supervisor and feeds them what was
+/// not answered.
 class normalizer : public stage_actor::base {
 public:
-  /// @param stop raised when the slaves cannot go on.
+  /// @param stop raised when the slaves cannot continue.
   normalizer(caf::actor_config& config, supervisor_actor supervisor,
              source_actor source, std::shared_ptr<stop_signal> stop,
              stage_actor next);
@@ -51,7 +51,7 @@ private:
   void take(batch& x);
   void take(crew x);
   void feed();
-  /// What has come and was not fed yet, as far as it may go together.
+  /// The batches that were not fed yet, as many as may go together.
   [[nodiscard]] group_ptr next_group() const;
   void scatter(const group_ptr& some);
   void ask(const group_ptr& some, std::size_t slave);
@@ -59,7 +59,7 @@ private:
   void gather(group& some, std::size_t slave,
               const syncnorm::shared_tensors& ys);
 
-  /// Goes on after an answer: passes on, recovers.
+  /// Continues after an answer: passes batches on, recovers.
   void settle();
   void recover();
   /// Ends the stream: what has not come out is lost, and counted.
@@ -73,16 +73,16 @@ private:
   stage_actor next_;
 
   crew crew_;
-  /// In order: those that were not passed on yet.
+  /// The batches that were not passed on yet, in order.
   std::deque<job_ptr> window_;
   /// Groups that not all slaves have answered.
   std::size_t groups_ = 0;
   /// Requests without an answer.
   std::size_t open_ = 0;
-  /// Why the slaves are of no more use.
+  /// Why the slaves can no longer be used.
   std::optional<caf::error> broken_;
   bool recovering_ = false;
-  /// In a row, without a batch passed on.
+  /// Attempts to recover since the last batch was passed on.
   int attempts_ = 0;
   std::uint64_t recoveries_ = 0;
   std::uint64_t lost_ = 0;

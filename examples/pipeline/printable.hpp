@@ -3,16 +3,16 @@
 #include <string>
 #include <string_view>
 
-// What was read, as an error can show it.
+// Input, as an error can show it.
 
 namespace pipeline {
 
-/// Two hexadecimal digits a byte, with blanks between them.
+/// Two hexadecimal digits per byte, separated by blanks.
 std::string to_hex(std::string_view bytes);
 
-/// The text in one line, of bounded length, that does nothing to a terminal: a
-/// byte that is no printable character of ASCII is \x and its two hexadecimal
-/// digits, and of a long text the beginning stays, with three dots.
+/// The text in one line, of bounded length and harmless to a terminal: a byte
+/// that is not a printable ASCII character becomes \x and its two hexadecimal
+/// digits. Of a long text, only the beginning stays, with three dots.
 std::string printable(std::string_view text);
 
 } // namespace pipeline

@@ -87,7 +87,7 @@ void expect_uncompressed(const std::string& name, std::string_view begin) {
 
 namespace {
 
-/// The first bytes, up to so many; the file is left at its beginning.
+/// The first bytes, up to `size`; the file is left at its beginning.
 std::string begin_of(std::ifstream& file, std::size_t size) {
   std::string result(size, '\0');
   file.read(result.data(), static_cast<std::streamsize>(size));

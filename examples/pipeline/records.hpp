@@ -24,7 +24,7 @@ enum class bad_record_policy : std::uint8_t {
   pass,
 };
 
-/// @throws std::invalid_argument, naming the option, for another word.
+/// @throws std::invalid_argument, naming the option, for any other word.
 bad_record_policy parse_policy(const std::string& option,
                                const std::string& word, bool may_pass);
 
@@ -35,19 +35,19 @@ struct record_policies {
   bad_record_policy not_finite = bad_record_policy::refuse;
 };
 
-/// Every record that was read is in exactly one of the first three, but for the
-/// one that was refused.
+/// Every record that was read is counted in exactly one of the first three,
+/// except the one that was refused.
 struct record_counts {
   std::uint64_t delivered = 0;
   std::uint64_t skipped_malformed = 0;
   std::uint64_t skipped_not_finite = 0;
-  /// Those of the delivered that hold a NaN or an infinity.
+  /// Delivered records that hold a NaN or an infinity.
   std::uint64_t passed_not_finite = 0;
-  /// What was wrong with the first one that was skipped.
+  /// What was wrong with the first skipped record.
   std::string first_skipped;
 };
 
-/// A record that is none. The text names file, line and column.
+/// An invalid record. The text names file, line and column.
 struct malformed_record : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -63,12 +63,12 @@ public:
   record_reader& operator=(const record_reader&) = delete;
   virtual ~record_reader() = default;
 
-  /// Numbers in a record.
+  /// How many numbers a record has.
   [[nodiscard]] virtual std::int64_t features() const = 0;
 
   /// Reads the next record that the policies let through. Returns false at the
-  /// end, and once it was stopped.
-  /// @throws std::runtime_error for one that they refuse, or if the input
+  /// end, and after a stop.
+  /// @throws std::runtime_error for a record that they refuse, or if the input
   ///         cannot be read.
   bool next(std::span<float> to);
 
@@ -76,18 +76,18 @@ public:
     return counts_;
   }
 
-  /// What ends the reading from elsewhere.
+  /// Raise it to end the reading from elsewhere.
   [[nodiscard]] const std::shared_ptr<stop_signal>& stop() const noexcept {
     return stop_;
   }
 
 protected:
   /// Reads the next record, whatever its values. Returns false at the end.
-  /// @throws malformed_record for one that is none; the one after it can be
+  /// @throws malformed_record for an invalid record; the one after it can be
   ///         read.
   virtual bool read(std::span<float> to) = 0;
 
-  /// Counts a record that is none.
+  /// Counts an invalid record.
   /// @throws malformed_record if the policies refuse it.
   void pass_over(const malformed_record& bad);
 
@@ -95,7 +95,7 @@ protected:
     return stop_->raised() != stop_signal::reason::none;
   }
 
-  /// Where the record that was read last stands.
+  /// Where the record read last stands.
   [[nodiscard]] virtual std::string place(std::size_t column) const = 0;
 
 private:
@@ -108,16 +108,16 @@ private:
 };
 
 /// @param begin the first bytes of the input, as many as there are.
-/// @throws std::runtime_error if they are gzip's.
+/// @throws std::runtime_error if they are those of a gzip file.
 void expect_uncompressed(const std::string& name, std::string_view begin);
 
-/// Opens `path`: IDX by a file's first bytes, else CSV; `-` is CSV from
-/// standard input.
-/// @param repeat how many times to read a file of IDX; 1 for CSV.
+/// Opens `path`: as IDX if the file's first bytes say so, else as CSV; `-` is
+/// CSV from standard input.
+/// @param repeat how many times to read an IDX file; 1 for CSV.
 /// @param header whether the first line of CSV is a heading.
 /// @param stop   ends the reading from elsewhere.
-/// @throws std::runtime_error if it cannot be read, or another format has no
-///         such option.
+/// @throws std::runtime_error if it cannot be read, or its format has no such
+///         option.
 std::unique_ptr<record_reader> open_records(
     const std::string& path, std::uint64_t repeat, bool header,
     const record_policies& policies = {},

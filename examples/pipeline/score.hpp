@@ -4,9 +4,9 @@
 
 namespace pipeline {
 
-/// The stage behind: gives each record a score, the root mean square of its
-/// standardized features. It is about 1 for an ordinary record, and more for
-/// one that lies apart.
+/// The stage after the normalizer: gives each record a score, the root mean
+/// square of its standardized features. The score is about 1 for an ordinary
+/// record, and larger for an outlier.
 class score : public stage_actor::base {
 public:
   score(caf::actor_config& config, sink_actor next);

@@ -25,7 +25,7 @@ void sink::on_exit() {
   supervisor_ = nullptr;
   if (!done_)
     return;
-  // The end has not come.
+  // The end of the stream has not come.
   totals seen;
   seen.died = true;
   seen.fail("a stage has died");

@@ -11,7 +11,7 @@
 
 namespace pipeline {
 
-/// What became of the stream, for the thread that waits.
+/// What became of the stream, for the waiting thread.
 using shared_totals = std::shared_ptr<const totals>;
 
 /// Where the scores are written.
@@ -22,14 +22,15 @@ struct score_output {
   std::shared_ptr<std::ostream> stream;
 };
 
-/// Writes the scores, a line a record: its number, from 0, and its score. Only
-/// a batch that is written whole, up to the system, counts as scored. When all
-/// are, the slaves are dismissed. Spawn it detached: writing blocks its thread.
+/// Writes the scores, one line per record: its number, from 0, and its score.
+/// Only a batch that is completely written, up to the system, counts as scored.
+/// When all batches are scored, the slaves are dismissed. Spawn it detached:
+/// writing blocks its thread.
 class sink : public sink_actor::base {
 public:
   /// @param stop raised when nothing can be written any more.
   /// @param out  without a stream: only counts.
-  /// @param done told what became of the stream, or, if a stage has died, what
+  /// @param done gets what became of the stream or, if a stage has died, what
   ///             the sink has seen of it.
   sink(caf::actor_config& config, source_actor source,
        supervisor_actor supervisor, std::shared_ptr<stop_signal> stop,

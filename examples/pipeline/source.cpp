@@ -17,7 +17,7 @@ source::source(caf::actor_config& config, std::shared_ptr<record_reader> reader,
       reader_{std::move(reader)},
       options_{options} {}
 
-// Handles in a ring, source to sink and back, would keep all of them alive.
+// A ring of handles, from source to sink and back, would keep all actors alive.
 void source::on_exit() {
   next_ = nullptr;
 }
@@ -46,7 +46,7 @@ void source::produce() {
     ++totals_.batches;
     totals_.peak_in_flight = std::max(totals_.peak_in_flight, on_their_way_);
     syncnorm::compat::send(this, next_, batch_atom_v, std::move(next));
-    // What was read before a record that is refused still goes out.
+    // What was read before a refused record still goes out.
     if (!totals_.failure.empty())
       finish({});
   }
@@ -83,7 +83,7 @@ batch source::fill_batch() {
     totals_.fail(x.what());
   }
   if (records == 0) {
-    // A stage that has failed says so itself.
+    // A failed stage reports that itself.
     if (reader_->stop()->raised() != stop_signal::reason::failed)
       finish({});
     return {};

@@ -13,11 +13,11 @@ namespace pipeline {
 struct source_options {
   /// Records in a batch.
   std::int64_t batch_size = 64;
-  /// Batches on their way at a time, at most.
+  /// The most batches in flight at a time.
   std::uint64_t in_flight = 16;
 };
 
-/// Reads records and sends them in batches as far as there is credit. Spawn it
+/// Reads records and sends them in batches while there is credit. Spawn it
 /// detached: reading blocks its thread.
 class source : public source_actor::base {
 public:
@@ -29,7 +29,7 @@ public:
 
 private:
   void produce();
-  /// Returns a batch, shorter than the others or empty at the end.
+  /// Returns a batch; at the end, it is shorter than the others or empty.
   batch read_batch();
   /// The same, if there is memory for it.
   batch fill_batch();

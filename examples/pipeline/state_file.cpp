@@ -35,12 +35,12 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view heading = "syncnorm-state 1";
 constexpr std::string_view last_line = "end";
-/// As actors send counters: in float64.
+/// The limit of counters, which actors send in float64.
 constexpr std::int64_t most_counted = std::int64_t{1} << 53;
 
-/// The words of each array, by its name.
+/// The words of each array, by the array's name.
 using saved_arrays = std::map<std::string, std::vector<std::string>>;
-/// Their numbers.
+/// The numbers of each array, by its name.
 using saved_numbers = std::map<std::string, std::vector<double>>;
 
 [[noreturn]] void fail(const std::string& file, const std::string& what) {
@@ -104,7 +104,7 @@ std::string to_text(syncnorm::batch_norm_replica& replica) {
   return out.str();
 }
 
-/// What is renamed to a device would take its place.
+/// A file renamed to a device would take the device's place.
 void expect_regular(const std::string& file) {
   std::error_code problem;
   if (fs::exists(file, problem) && !fs::is_regular_file(file, problem))
@@ -144,7 +144,7 @@ saved_arrays parse(const std::string& file) {
   std::ifstream in{file};
   if (!in)
     fail(file, std::string{"cannot be opened: "} + std::strerror(errno));
-  // Throws on a read that fails, with its cause.
+  // Makes a failed read throw, with its cause.
   in.exceptions(std::ios::badbit);
   try {
     return read_arrays(in, file);
@@ -153,7 +153,7 @@ saved_arrays parse(const std::string& file) {
   }
 }
 
-/// Runs `f(words, values)` for each array of the replica.
+/// Runs `f(name, words, values)` for each array of the replica.
 template <class F>
 void for_each_array(const std::string& file, const saved_arrays& saved,
                     syncnorm::batch_norm_replica& replica, F f) {
@@ -167,10 +167,10 @@ void for_each_array(const std::string& file, const saved_arrays& saved,
   }
 }
 
-/// Of a feature that held a NaN or an infinity, which --nan=pass lets through,
-/// neither statistic is finite ever after; of one whose squares were too large
-/// for float32, M2 is not. Records are of float32, and so their mean is in its
-/// range.
+/// Once a feature has held a NaN or an infinity, which --nan=pass lets through,
+/// neither of its statistics is ever finite again. If its squares were too
+/// large for float32, M2 is not finite. Records are float32, so their mean is
+/// in that range.
 void expect_possible_means(const std::string& file,
                            const saved_numbers& saved) {
   const auto& means = saved.at("running_mean");
@@ -196,7 +196,7 @@ std::string whole_text(double x) {
   return buffer;
 }
 
-/// Each batch had a record or more.
+/// Each batch had one record or more.
 void expect_batches_of_records(const std::string& file,
                                const saved_numbers& saved) {
   auto batches = saved.at("num_batches_tracked")[0];
@@ -207,7 +207,7 @@ void expect_batches_of_records(const std::string& file,
                    + ", the number of elements, got " + whole_text(batches));
 }
 
-/// What nothing was learned from is as it was in the beginning.
+/// Statistics that have seen nothing are as they were in the beginning.
 void expect_something_seen(const std::string& file, const saved_numbers& saved,
                            const std::string& name) {
   constexpr auto counter = "num_elements_tracked";
@@ -226,8 +226,8 @@ void expect_online_statistics(const std::string& file,
   expect_batches_of_records(file, saved);
 }
 
-/// A file beside another one, of a name that nobody had. It goes with the
-/// object, unless it has become that file.
+/// A file beside another one, with a name that nobody had. It is removed with
+/// the object, unless it has replaced the other file.
 class file_beside {
 public:
   explicit file_beside(const std::string& file) : file_{file} {
@@ -257,8 +257,8 @@ public:
     return code_;
   }
 
-  /// Writes `text`, up to the disk, and takes the place of the other file, with
-  /// its permissions.
+  /// Writes `text`, up to the disk, and replaces the other file, with that
+  /// file's permissions.
   void replace_by(std::string_view text) {
     keep_permissions();
     while (code_ == 0 && !text.empty()) {
@@ -299,7 +299,7 @@ std::string behind_links(const std::string& file) {
   for (int links = 0; fs::is_symlink(result, problem); ++links) {
     if (links == most)
       fail(file, std::string{"cannot be opened: "} + std::strerror(ELOOP));
-    // Which is all of it if it begins with a slash.
+    // A target that begins with a slash replaces the whole path.
     result = result.parent_path() / fs::read_symlink(result, problem);
   }
   return result.string();
@@ -340,8 +340,8 @@ void load_state(const std::string& file,
   for (const auto& [name, words] : saved)
     if (!numbers.contains(name))
       fail(file, printable(name) + ": expected an array of this mode's");
-  // The others allow everything: a batch of one record makes no variance, and
-  // that of finite records may be more than float32 holds.
+  // The other modes allow everything: a batch of one record has no variance,
+  // and the variance of finite records may exceed what float32 holds.
   if (replica.options().online)
     expect_online_statistics(file, numbers);
   for_each_array(file, saved, replica,

@@ -5,29 +5,28 @@
 #include <string>
 
 // Statistics in a file: the arrays of a replica's state by their names, as
-// text. Every number comes back with the same bits.
+// text. Every number is read back with the same bits.
 
 namespace pipeline {
 
-/// The file itself, which links to it must go on naming; it need not be there
-/// yet.
-/// @throws std::runtime_error for links that lead to no end.
+/// The file itself, which links must still lead to after a save; it need not
+/// exist yet.
+/// @throws std::runtime_error for links that never end.
 std::string behind_links(const std::string& file);
 
-/// Leaves alone what is there.
+/// Leaves an existing file as it is.
 /// @throws std::runtime_error if `save_state` could not write the file.
 void expect_writable(const std::string& file);
 
-/// Writes the file whole or not at all, beside it first, under a name that
+/// Writes the file completely or not at all: first beside it, under a name that
 /// nobody else has.
-/// @throws std::runtime_error if it cannot be written; what was there before
-///         stays.
+/// @throws std::runtime_error if it cannot be written; the old file then stays.
 void save_state(const std::string& file, syncnorm::batch_norm_replica& replica);
 
 /// Overwrites the state of `replica`.
 /// @throws std::runtime_error, with nothing overwritten, for a file that cannot
-///         be read or is damaged, or a state of another number of channels or
-///         of another kind.
+///         be read or is damaged, or for a state with another number of
+///         channels or of another kind.
 void load_state(const std::string& file, syncnorm::batch_norm_replica& replica);
 
 /// Whether the file holds online statistics.

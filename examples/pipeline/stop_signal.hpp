@@ -4,13 +4,14 @@
 
 namespace pipeline {
 
-/// Ends the stream from outside of the source, also while that waits for input.
+/// Ends the stream from outside the source, even while the source waits for
+/// input.
 class stop_signal {
 public:
   enum class reason : int {
     none,
-    /// Somebody has seen enough: what was read goes out, and the stream ends
-    /// well.
+    /// Somebody has seen enough: what was read still goes out, and the stream
+    /// ends normally.
     asked,
     /// A stage has failed, and tells the source why.
     failed,
@@ -22,13 +23,13 @@ public:
   stop_signal& operator=(const stop_signal&) = delete;
   ~stop_signal();
 
-  /// The first reason stays. Also for handlers of signals.
+  /// The first reason stays. May be called in signal handlers.
   void raise(reason why) noexcept;
 
   [[nodiscard]] reason raised() const noexcept;
 
-  /// Waits until there is something to read from `descriptor`, its end
-  /// included. Returns false once it is raised.
+  /// Waits until `descriptor` has something to read, or its end. Returns false
+  /// once the signal is raised.
   [[nodiscard]] bool wait_for(int descriptor) const;
 
 private:

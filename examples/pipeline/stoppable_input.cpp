@@ -15,8 +15,8 @@ namespace {
 int open_or_throw(const std::string& path) {
   if (path == "-")
     return STDIN_FILENO;
-  // Does not wait for somebody to write a pipe: nothing to read comes from it,
-  // nor an end, before somebody has begun.
+  // Does not wait for somebody to write to a pipe: before that, the pipe has
+  // neither something to read nor an end.
   auto result = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (result < 0)
     throw std::runtime_error{path

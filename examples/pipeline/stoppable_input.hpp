@@ -10,11 +10,11 @@
 
 namespace pipeline {
 
-/// What comes from a file, a pipe or a terminal. Raising `stop` ends it, also
-/// while a reader waits for more, or for somebody to write a named pipe.
+/// Input from a file, a pipe or a terminal. Raising `stop` ends it, even while
+/// a reader waits for more, or for somebody to write to a named pipe.
 class stoppable_input : public std::istream {
 public:
-  /// @param path a file's, or `-` for standard input.
+  /// @param path of a file, or `-` for standard input.
   /// @throws std::runtime_error if it cannot be opened.
   stoppable_input(const std::string& path,
                   std::shared_ptr<const stop_signal> stop);
@@ -27,8 +27,8 @@ private:
     ~buffer() override;
 
   protected:
-    /// @throws std::runtime_error if it cannot be read; a stream swallows it
-    ///         unless it was told to throw.
+    /// @throws std::runtime_error if it cannot be read; a stream swallows the
+    ///         error unless it is set to throw.
     int_type underflow() override;
 
   private:

@@ -26,8 +26,8 @@ totals run_stream(caf::actor_system& system,
                               caf::actor_cast<caf::actor>(scatter));
   auto result = done->get();
   // end: spawn
-  // They are linked: one that ends like this takes the others with it. The
-  // source may wait for input.
+  // The actors are linked: one that ends like this takes the others with it.
+  // The source may be waiting for input.
   caf::anon_send_exit(scatter, caf::exit_reason::user_shutdown);
   stop->raise(stop_signal::reason::failed);
   auto end = **result;

@@ -10,11 +10,11 @@
 namespace pipeline {
 
 /// Spawns the pipeline, waits for the end of the stream, and ends the actors.
-/// @param owned      the slaves to be.
+/// @param owned      the stages that become the slaves.
 /// @param state_file where the statistics are saved at the end; empty: nowhere.
 /// @param scores     where the scores are written.
-/// @returns what became of the stream; `failure` says if it ended early. The
-///          reader's `stop` ends it.
+/// @returns what became of the stream; `failure` says why if it ended early.
+///          The reader's `stop` ends the stream.
 totals run_stream(caf::actor_system& system,
                   std::shared_ptr<record_reader> reader,
                   const source_options& options, stages owned,

@@ -81,17 +81,17 @@ crew supervisor::current() const {
 
 // begin: recover
 crew supervisor::recover() {
-  // Ends the slaves that are left, and waits until each has given its state
-  // back, which holds what it has answered and nothing else. What came out was
-  // answered by all: the one that has seen least has seen that, and nothing
-  // that will be fed again.
+  // Ends the remaining slaves, and waits until each has given its state back,
+  // which holds exactly what that slave has answered. All slaves have answered
+  // what came out: the one that has seen least has seen that, and nothing that
+  // will be fed again.
   syncnorm::release_replicas(stages_);
   auto& least = (*std::ranges::min_element(stages_, {}, [](auto& stage) {
                   return batches_seen(stage->replica());
                 }))->replica();
   for (auto& stage : stages_)
     copy_state(least, stage->replica());
-  // A new master, new slaves, registered with it.
+  // Starts a new master, and new slaves that register with it.
   syncnorm::execute_replication_callbacks(stages_);
   return current();
 }

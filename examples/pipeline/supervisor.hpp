@@ -12,9 +12,10 @@ namespace pipeline {
 
 using stages = std::vector<std::unique_ptr<syncnorm::batch_norm_stage>>;
 
-/// Makes one stage a slave, on the devices in turn, with the state of
+/// Makes one stage per slave, one on each device in order, with the state in
 /// `state_file` if that is not empty and exists.
-/// @param training learn from the batches; else normalize with what is known.
+/// @param training learn from the batches; otherwise normalize with what is
+///                 known.
 /// @throws std::runtime_error for a saved state that does not fit.
 stages make_stages(caf::actor_system& system,
                    syncnorm::batch_norm_options options,
@@ -23,7 +24,8 @@ stages make_stages(caf::actor_system& system,
 
 /// Owns the stages: starts their slave actors, and starts all of them anew when
 /// one has died. The statistics outlive the actors: a slave gives its state
-/// back when it ends, however it ends. Spawn it detached: it waits for that.
+/// back when it ends, however it ends. Spawn the supervisor detached: it waits
+/// for these states.
 class supervisor : public supervisor_actor::base {
 public:
   /// @param state_file where the state is saved at the end; empty: nowhere.

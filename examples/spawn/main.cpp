@@ -1,6 +1,6 @@
 // Spawns a master and four slaves in a CAF application. Each slave sends a
-// number into a round and gets the mean of all; in the second round replica 2
-// dies, and everybody learns which replica it was. Prints:
+// number into a round and gets the mean of all numbers. In the second round,
+// replica 2 dies, and everybody learns which replica it was. Prints:
 //
 //   replica 1 of 4 has 2.5
 //   ...
@@ -26,14 +26,14 @@ using master_type = sync_master_actor<double, double>;
 using pipe_type = slave_pipe<double, double>;
 // end: types
 
-// One write for a line: several actors print.
+// Writes each line in one piece: several actors print.
 void print(const std::string& line) {
   std::cout << line + "\n" << std::flush;
 }
 
 // begin: callback
-// Called once a round with the master's message first, then the slaves' in the
-// order of their identifiers; returns one reply for each.
+// Called once per round, with the master's message first, then the slaves' in
+// the order of their identifiers; returns one reply for each.
 std::vector<identified<double>> mean(std::span<identified<double>> messages) {
   double sum = 0;
   for (const auto& x : messages.subspan(1)) // the master only leads
@@ -47,8 +47,8 @@ std::vector<identified<double>> mean(std::span<identified<double>> messages) {
 // end: callback
 
 // begin: slave
-// A slave: registers, then sends a number into each round and goes on when the
-// reply comes. It never blocks a worker of CAF's.
+// A slave: registers, then sends a number into each round and continues when
+// the reply comes. It never blocks a CAF worker thread.
 class slave : public caf::event_based_actor {
 public:
   slave(caf::actor_config& config, master_type master, std::int64_t identifier,
@@ -101,7 +101,7 @@ private:
 };
 
 // begin: config
-// The configuration file and the command line set the group `syncnorm`.
+// Lets the configuration file and the command line set the group `syncnorm`.
 struct config : caf::actor_system_config {
   config() {
     add_config_options(custom_options_);
@@ -110,8 +110,8 @@ struct config : caf::actor_system_config {
 // end: config
 
 // begin: defaults
-// Says at the start what is wrong with a value of the group; the first master
-// to be spawned would throw it.
+// Reports an invalid value of the group at the start. Otherwise, spawning the
+// first master would throw the error.
 void require_good_defaults(const caf::actor_system& system) {
   try {
     (void) read_defaults(system.config());
@@ -131,7 +131,8 @@ void caf_main(caf::actor_system& system, const config&) {
   // end: master
   for (int identifier = 1; identifier <= 4; ++identifier) {
     auto registered = std::make_shared<future_result<bool>>();
-    // Whoever holds the writer owes a result; if it goes, that is one, too.
+    // The holder of the writer owes a result; if the writer is destroyed
+    // without one, the result is an error.
     system.spawn<slave>(master, identifier,
                         std::make_shared<future_writer<bool>>(registered));
     if (auto done = registered->get(); !done)
@@ -158,7 +159,7 @@ void caf_main(caf::actor_system& system, const config&) {
           },
           [](const caf::error& x) { print(describe(x)); });
   // end: metrics
-  // The master ends when the last slave that holds its handle has.
+  // The master ends when the last slave that holds its handle has ended.
 }
 
 CAF_MAIN(caf::id_block::syncnorm)

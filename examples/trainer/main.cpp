@@ -61,11 +61,11 @@ struct own_part {
   std::vector<device> devices;
   std::vector<replica_actor> replicas;
   std::string identity;
-  /// Of the process that writes the checkpoint.
+  /// Only in the process that writes the checkpoint.
   std::unique_ptr<checkpoint_lock> lock;
 };
 
-/// Keeps the folder for this run; nothing without one.
+/// Reserves the folder for this run; null without one.
 std::unique_ptr<checkpoint_lock> prepare_checkpoint(const settings& options,
                                                     const dataset& data) {
   (void) find_state(options, data);
@@ -81,7 +81,7 @@ own_part make_own_part(caf::actor_system& system, const settings& options) {
   result.data = load_dataset(options.data);
   result.devices = devices_of(options);
   require_enough_samples(options, result.devices.size());
-  // Before the first replica is made, that nothing is computed in vain.
+  // Before the first replica is made, so that nothing is computed in vain.
   if (options.join.empty()) {
     result.lock = prepare_checkpoint(options, *result.data);
     require_report_files(options);
@@ -153,7 +153,7 @@ settings settings_of_checkpoint(settings options, const std::string& content,
   options.batch = state.batch;
   options.seed = state.seed;
   auto expected = initial_state(options, data);
-  // Any data will do whose images have the right shape.
+  // Any data whose images have the right shape will do.
   expected.fingerprint = state.fingerprint;
   require_same_run(state, expected, options.eval);
   return options;
@@ -161,7 +161,7 @@ settings settings_of_checkpoint(settings options, const std::string& content,
 
 void evaluate_model(caf::actor_system& system, const settings& given) {
   auto data = load_dataset(given.data);
-  // Once: a pipe cannot be read again.
+  // Read once: a pipe cannot be read again.
   auto content = read_whole(given.eval);
   auto options = settings_of_checkpoint(given, content, *data);
   auto devices = devices_of(options);
@@ -175,16 +175,16 @@ void evaluate_model(caf::actor_system& system, const settings& given) {
              result.samples, result.loss / count);
 }
 
-/// A file that is opened takes the number of a stream that is closed, and would
-/// get what is printed to that.
+/// An opened file takes the number of a closed stream, and would get what is
+/// printed to that stream.
 void keep_standard_streams_apart() {
   for (int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
     if (::fcntl(stream, F_GETFD) == -1)
-      // What is read is nothing, what is written is lost, with an error.
+      // Reading gives nothing; what is written is lost, with an error.
       std::ignore = ::open("/dev/null", O_RDONLY);
 }
 
-/// Runs `f`; returns the exit status, having printed why it failed.
+/// Runs `f`; if it fails, prints why. Returns the exit status.
 template <class F>
 int status_of(F f) {
   try {
@@ -203,7 +203,7 @@ int status_of(F f) {
   return 1;
 }
 
-/// As `status`, but not 0 if something that was printed is lost.
+/// Returns `status`, but not 0 if something that was printed is lost.
 int status_of_output(int status) {
   auto is_lost = std::fflush(stdout) != 0 || std::ferror(stdout) != 0;
   if (!is_lost || status != 0)
@@ -228,8 +228,8 @@ void run(int argc, char** argv) {
     else
       evaluate_model(system, *options);
   }));
-  // A replica may be waiting for a process that is not there any more, or not
-  // come back at all. All files are closed.
+  // A replica may be waiting for a process that is gone, or may never come
+  // back. All files are closed.
   if (is_worker || status != 0)
     std::_Exit(status);
 }

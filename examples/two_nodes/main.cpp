@@ -1,6 +1,6 @@
 // Two processes take part in the same rounds. The first publishes the master
 // and leads; the second holds replicas 1 and 2 behind a relay, so that one
-// message a round crosses the network. Each replica sends its identifier plus
+// message per round crosses the network. Each replica sends its identifier plus
 // one and gets the sum, 1 + 2 + 3; the first three are printed. Kill or stop
 // one process, and the other learns within about 2 s whom it has lost. In two
 // shells:
@@ -8,16 +8,18 @@
 //   syncnorm-two-nodes serve 3          prints: port 34567, then the rounds
 //   syncnorm-two-nodes join 34567
 //
-// Or in three: the second process holds replica 1 only, and publishes its relay
-// by a name, by which the third one, with replica 2, finds it:
+// Or in three shells: the second process holds replica 1 only, and publishes
+// its relay under a name. The third process, with replica 2, finds the relay by
+// that name:
 //
 //   syncnorm-two-nodes relay 34567      prints: port 45678; waits; the rounds
 //   syncnorm-two-nodes below 45678
 //
-// With a folder of certificates behind that (scripts/make-certs.sh) all speak
-// TLS, as the member of it that is named behind the folder: server for the
-// first and client for the others, unless said otherwise. Who stands between
-// two is server and client, as node is.
+// Given a folder of certificates as the next argument (scripts/make-certs.sh),
+// all speak TLS. The argument after it says which member of the folder a
+// process is: by default, server for the first process and client for the
+// others. A process between two others is both server and client, as the member
+// node is.
 
 #include "syncnorm/compat.hpp"
 #include "syncnorm/master_directory.hpp"
@@ -58,13 +60,13 @@ double_array add(std::span<identified<double_array>> parts) {
 }
 // end: add
 
-// One write for a line: two threads print.
+// Writes each line in one piece: two threads print.
 void print(const std::string& line) {
   std::cout << line + "\n" << std::flush;
 }
 
-// A node without a certificate of the CA never gets as far as a message: it is
-// refused, and this actor is told.
+// A node without a certificate of the CA is refused before it can send a
+// message, and this actor is notified.
 caf::behavior print_refusals() {
   return {[](const std::string& line) { print(line); }};
 }
@@ -103,8 +105,9 @@ int serve(caf::actor_system& system, long rounds) {
 
 using master_actor = sync_master_actor<double_array, double_array>;
 
-/// Takes part until the master is gone, as it is after its last round.
-/// @returns whether there was a round, and nothing else went wrong.
+/// Takes part in rounds until the master is gone, as it is after its last
+/// round.
+/// @returns whether there was a round and nothing else went wrong.
 bool run_slave(caf::actor_system& system, const master_actor& master,
                std::int64_t identifier) {
   auto name = "replica " + std::to_string(identifier) + ": ";
@@ -133,8 +136,9 @@ bool run_both(caf::actor_system& system, const master_actor& relay) {
   return mine && good;
 }
 
-/// Waits until a slave has registered with the relay: with its own message the
-/// deadline of the others' begins, and somebody has yet to start them.
+/// Waits until a slave has registered with the relay: the message of this
+/// process would start the deadline of the others, which somebody has yet to
+/// start.
 void await_slave(caf::actor_system& system, const master_actor& relay) {
   caf::scoped_actor self{system};
   for (std::uint64_t slaves = 0; slaves == 0;) {
@@ -187,7 +191,7 @@ int join_below(caf::actor_system& system, std::uint16_t port) {
   return run_slave(system, *relay, 2) ? 0 : 1;
 }
 
-/// ROUNDS or PORT.
+/// Parses ROUNDS or PORT.
 long parse_number(const std::string& mode, const std::string& text) {
   auto serves = mode == "serve";
   auto least = serves ? 0L : 1L;

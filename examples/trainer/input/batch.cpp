@@ -6,7 +6,7 @@ namespace syncnorm::train {
 
 namespace {
 
-/// Tells these random numbers from those of the epochs' order.
+/// Keeps these random numbers apart from those of the epochs' order.
 constexpr std::uint64_t shift_purpose = 0x5348494654U;
 
 } // namespace

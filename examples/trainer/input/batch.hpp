@@ -8,8 +8,8 @@
 
 namespace syncnorm::train {
 
-/// By how many pixels an image is moved: down and to the right. What comes in
-/// from outside is zero.
+/// By how many pixels an image is moved: down and to the right. Pixels that
+/// come in from outside are zero.
 struct image_shift {
   std::ptrdiff_t down = 0;
   std::ptrdiff_t right = 0;
@@ -18,8 +18,8 @@ struct image_shift {
 };
 
 /// How sample `sample` is moved in epoch `epoch`: evenly distributed over
-/// [-limit, limit] each way. It follows from its arguments alone, whatever the
-/// replicas are.
+/// [-limit, limit] each way. The shift follows from the arguments alone,
+/// whatever the replicas are.
 [[nodiscard]] image_shift shift_of(std::size_t limit, std::uint64_t seed,
                                    std::uint64_t epoch, std::uint32_t sample);
 

@@ -55,9 +55,9 @@ const char* kind_of(mode_t mode) {
                             std::strerror(code))};
 }
 
-/// Opens what has an end, and need not be waited for.
+/// Opens a file that has an end and need not be waited for.
 file_handle open_file(const std::filesystem::path& path) {
-  // A pipe that nobody writes to would be waited for here.
+  // Otherwise, this would wait for a pipe that nobody writes to.
   auto number = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (number < 0)
     fail_to_open(path, errno);
@@ -76,8 +76,8 @@ bool is_gzip(std::span<const std::uint8_t> bytes) {
   return bytes.size() > 1 && bytes[0] == 0x1F && bytes[1] == 0x8B;
 }
 
-/// What the members of a gzip file hold, one behind the other. `gzread` would
-/// leave out without a word what follows them.
+/// What the members of a gzip file hold, one after the other. `gzread` would
+/// silently leave out what follows the members.
 std::vector<std::uint8_t> unpack(const std::filesystem::path& path,
                                  std::span<const std::uint8_t> packed) {
   constexpr int gzip_alone = 16 + MAX_WBITS;

@@ -14,13 +14,14 @@ namespace syncnorm::train {
 class byte_file {
 public:
   /// Reads `path` whole; unpacks it if it is a gzip file, whatever its name,
-  /// of one member or of several.
-  /// @throws failure if it cannot be read, if it is a damaged gzip file or has
-  ///         other bytes behind it, or no file: a pipe is not waited for.
+  /// with one member or several.
+  /// @throws failure if it cannot be read, if it is a damaged gzip file or one
+  ///         with other bytes behind it, or if it is not a file: a pipe is not
+  ///         waited for.
   explicit byte_file(std::filesystem::path path);
 
   /// Takes the next `count` bytes.
-  /// @param what names them in the error, for example `"60000 labels"`.
+  /// @param what names the bytes in the error, for example `"60000 labels"`.
   /// @throws failure if fewer are left.
   std::span<const std::uint8_t> take(std::size_t count, std::string_view what);
 

@@ -40,16 +40,16 @@ struct labelled_images {
   }
 };
 
-/// What is learned and what it is tested on. All replicas of a process share
-/// one, read-only.
+/// The data to learn and to test on. All replicas of a process share one,
+/// read-only.
 struct dataset {
-  /// The formats that are read all have ten classes.
+  /// All formats that are read have ten classes.
   static constexpr std::uint8_t classes = 10;
 
   labelled_images training;
   labelled_images held_out;
   /// Of each channel over all training pixels; the deviation is 1 where all
-  /// pixels are equal. Images are shifted and scaled by them.
+  /// pixels are equal. Images are shifted and scaled by these.
   std::vector<double> mean;
   std::vector<double> deviation;
   /// Tells data sets apart: a checksum (CRC-32) of the training part in the
@@ -62,11 +62,11 @@ using dataset_ptr = std::shared_ptr<const dataset>;
 /// Reads the data set in `folder`: IDX files under MNIST's names, gzip or not,
 /// or CIFAR-10's binary files.
 /// @throws failure if neither is there, or naming file, offset, expected and
-///         found if one is not what it should be.
+///         found if a file is not what it should be.
 [[nodiscard]] dataset_ptr load_dataset(const std::filesystem::path& folder);
 
-/// Completes a data set of which the two parts are given.
-/// @param from  names it in errors.
+/// Completes a data set from its two parts.
+/// @param from  names the data set in errors.
 /// @throws failure if the parts are empty or of different shape.
 [[nodiscard]] dataset_ptr make_dataset(labelled_images training,
                                        labelled_images held_out,

@@ -22,7 +22,7 @@ torch::serialize::InputArchive open(const std::string& content,
   check_seal(content, file);
   torch::serialize::InputArchive archive;
   try {
-    // Also what was written from a GPU.
+    // Also loads what was written from a GPU.
     archive.load_from(content.data(), content.size(), torch::kCPU);
   } catch (const c10::Error& x) {
     throw failure{fmt::format("{}: {}", file, x.what_without_backtrace())};
@@ -52,8 +52,8 @@ bool read_tensors(const torch::OrderedDict<std::string, torch::Tensor>& named,
   return true;
 }
 
-/// As `module.load(archive)`, but that would read a tensor of another type as
-/// one of the model's, and beyond its end.
+/// Like `module.load(archive)`, which however would read a tensor of another
+/// type as one of the model's, and beyond its end.
 /// @returns whether all have the model's types and shapes.
 bool read_module(const torch::nn::Module& module,
                  torch::serialize::InputArchive& archive) {

@@ -6,15 +6,15 @@
 
 #include <string>
 
-// What is in a checkpoint's file: what `torch::save(model, file)` writes, with
-// the optimizer's velocity and the run's state beside the model, in an entry
-// "syncnorm" that `torch::load` passes over. So plain libtorch and Python's
-// `torch.jit.load` read the model. The comment of the zip archive holds a
+// The content of a checkpoint file: what `torch::save(model, file)` writes,
+// with the optimizer's velocity and the run's state beside the model, in an
+// entry "syncnorm" that `torch::load` skips. So plain libtorch and Python's
+// `torch.jit.load` can read the model. The comment of the zip archive holds a
 // CRC-32C of all that comes before it.
 //
-// Only the process that has the file reads and writes it: between processes
-// travels a `model_state`. libtorch, which this header hides, does it with a
-// model of its own on the CPU, made for `options` and images of `shape`.
+// Only the process that has the file reads and writes it; a `model_state`
+// travels between processes. libtorch, which this header hides, does this with
+// a model of its own on the CPU, made for `options` and images of `shape`.
 
 namespace syncnorm::train {
 

@@ -43,8 +43,8 @@ torch::Device device_of(const device& where) {
   return {torch::kCUDA, static_cast<c10::DeviceIndex>(where.index)};
 }
 
-/// While it lives, convolutions and linear layers of this thread compute in
-/// bfloat16, from float32 weights.
+/// While this object lives, convolutions and linear layers of this thread
+/// compute in bfloat16, from float32 weights.
 class bf16_scope {
 public:
   bf16_scope(bool on, const torch::Device& where) : on_{on} {
@@ -261,7 +261,7 @@ gradient_part engine::differentiate(std::span<const std::uint32_t> samples,
                                     std::size_t batch, std::uint64_t epoch) {
   gradient_part result;
   self_->remember_statistics();
-  // Only a synchronized layer needs a replica that has nothing to show.
+  // Only a synchronized layer needs a replica without samples.
   if (samples.empty() && self_->options.norm != norm_kind::sync)
     return result;
   self_->set_training(true);

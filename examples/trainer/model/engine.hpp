@@ -27,19 +27,19 @@ public:
   engine(engine&& other) noexcept;
   ~engine();
 
-  /// Call once on the thread that will use this engine: one thread computes,
-  /// the replicas are what runs in parallel.
+  /// Call once on the thread that will use this engine: one thread computes;
+  /// only the replicas run in parallel.
   static void prepare_thread();
 
   /// Number of GPUs that libtorch can use.
   static std::size_t count_gpus();
 
-  /// Joins the batch-norm layers of so many replicas, if they are synchronized:
-  /// as the first of them, which the others follow.
+  /// Joins the batch-norm layers of that many replicas, if they are
+  /// synchronized: as the first replica, which the others follow.
   /// @returns what to pass to `follow`.
   layer_masters lead(caf::actor_system& system, std::size_t replicas);
 
-  /// Joins them as replica `index`, 1 or more.
+  /// Joins the layers as replica `index`, 1 or more.
   void follow(caf::actor_system& system, std::size_t index,
               const layer_masters& masters);
 
@@ -52,7 +52,8 @@ public:
   /// Loss and gradient of some samples of the training part.
   /// @param samples their indices; none: the replica only takes part in the
   ///                exchange of statistics.
-  /// @param batch samples of the whole batch, by which both are divided.
+  /// @param batch samples of the whole batch, by which loss and gradient are
+  ///              divided.
   /// @param epoch   decides how the images are moved.
   gradient_part differentiate(std::span<const std::uint32_t> samples,
                               std::size_t batch, std::uint64_t epoch);
@@ -63,7 +64,7 @@ public:
   /// Takes one step down the gradient of the whole batch.
   void descend(const sgd_settings& settings, const flat_array& gradient);
 
-  /// Held-out samples [begin, end), in evaluation mode.
+  /// Runs held-out samples [begin, end) in evaluation mode.
   evaluation evaluate(std::size_t begin, std::size_t end);
 
   /// Hash (FNV-1a, 64 bits, of 64-bit words) of the weights as they are on the
@@ -74,13 +75,14 @@ public:
   /// Weights, statistics and the optimizer's state.
   [[nodiscard]] model_state state() const;
 
-  /// Becomes equal to the one that `state` is of, whose device may be another.
+  /// Becomes equal to the engine that `state` comes from, whose device may
+  /// differ.
   /// @throws failure with what was expected and found if that has another
   ///         model, another type or other sizes; nothing has changed then.
   void assume(const model_state& state);
 
-  /// Tells the other replicas, which may wait in a synchronized layer, that
-  /// this one does not come.
+  /// Tells the other replicas, which may be waiting in a synchronized layer,
+  /// that this one does not come.
   void give_up(const std::string& why) noexcept;
 
 private:

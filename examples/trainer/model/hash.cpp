@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::uint64_t fnv_offset = 0xcbf29ce484222325U;
 
-/// A last word is filled with zeros.
+/// An incomplete last word is padded with zeros.
 std::uint64_t hash_bytes(std::uint64_t hash, const char* data,
                          std::size_t size) {
   for (std::size_t at = 0; at < size; at += sizeof hash) {

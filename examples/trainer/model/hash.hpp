@@ -15,7 +15,7 @@ namespace syncnorm::train {
 /// Of the names, types and shapes of a model's weights and statistics.
 [[nodiscard]] std::uint64_t fingerprint_of(const network& model);
 
-/// Of the values of `tensors`, wherever they are.
+/// Of the values of `tensors`, on any device.
 [[nodiscard]] std::uint64_t hash_of(const std::vector<torch::Tensor>& tensors);
 
 } // namespace syncnorm::train

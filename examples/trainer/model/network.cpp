@@ -188,7 +188,7 @@ void initialize(network& model, std::uint64_t seed) {
   std::uint64_t position = 0;
   for (auto& item : model.named_parameters()) {
     auto& weight = item.value();
-    // Streams 0, 1, ... are those of the epochs.
+    // Streams 0, 1, ... belong to the epochs.
     random_stream random{seed, ~position++};
     if (weight.dim() < 2) {
       weight.fill_(item.key().ends_with("weight") ? 1.0 : 0.0);

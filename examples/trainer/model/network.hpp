@@ -17,7 +17,7 @@ class network : public torch::nn::Module {
 public:
   /// @param images shape (N, C, H, W), normalized.
   /// @returns shape (N, classes): the logarithms of probabilities, up to a
-  ///          constant a row.
+  ///          constant per row.
   virtual torch::Tensor forward(torch::Tensor images) = 0;
 };
 
@@ -51,15 +51,16 @@ private:
                                        image_shape shape);
 
 /// Gives every weight a value that follows from `seed` and its position alone:
-/// even over +-sqrt(6 / inputs) for linear and convolution layers (He et al.,
-/// "Delving deep into rectifiers", 2015), else 1 for a weight and 0 for a bias.
+/// uniform over +-sqrt(6 / inputs) for linear and convolution layers (He et
+/// al., "Delving deep into rectifiers", 2015), else 1 for a weight and 0 for a
+/// bias.
 void initialize(network& model, std::uint64_t seed);
 
 /// The type of a model's weights, gradients and statistics.
 [[nodiscard]] torch::ScalarType weight_type(precision_kind precision);
 
 /// Brings `model` to that device and its values to that type; the counts of
-/// batches stay integers, which `Module::to` would not leave them.
+/// batches stay integers, which `Module::to` would change.
 void move_model(network& model, const torch::Device& where,
                 torch::ScalarType type);
 

@@ -7,14 +7,14 @@
 #include <cstdint>
 #include <vector>
 
-// A row is a tensor on the host with the values of several tensors, which may
-// be on a device, one tensor after the other.
+// A row is a tensor on the host that holds, one after the other, the values of
+// several tensors, which may be on a device.
 
 namespace syncnorm::train {
 
 using tensor_list = std::vector<torch::Tensor>;
 
-/// Number of values of all of them.
+/// Number of values in all tensors.
 inline std::int64_t count_values(const tensor_list& tensors) {
   std::int64_t count = 0;
   for (const auto& x : tensors)

@@ -27,7 +27,7 @@ torch::Tensor collect_as(torch::ScalarType type, const tensor_list& tensors) {
   return row;
 }
 
-/// @param values of the row's type, and as many.
+/// @param values of the row's type, as many as it has.
 template <class T>
 void copy_to(const torch::Tensor& row, std::span<const T> values) {
   std::ranges::copy(values, row.data_ptr<T>());

@@ -52,7 +52,7 @@ path temporary_of(path file) {
   return file;
 }
 
-/// Gives the open file the permissions of the one that it is to replace.
+/// Gives the open file the permissions of the one that it will replace.
 /// @returns 0, or the system's error code.
 int take_permissions(int number, const path& replaced) {
   constexpr mode_t all = 0777;
@@ -62,7 +62,7 @@ int take_permissions(int number, const path& replaced) {
     return errno == ENOENT ? 0 : errno;
   if (::fstat(number, &now) != 0)
     return errno;
-  // Some file systems have but one set of them, and refuse any change.
+  // Some file systems have only one set of them, and refuse any change.
   if ((old.st_mode & all) == (now.st_mode & all))
     return 0;
   return ::fchmod(number, old.st_mode & all) == 0 ? 0 : errno;
@@ -70,7 +70,7 @@ int take_permissions(int number, const path& replaced) {
 
 /// @returns 0, or the system's error code.
 int write_and_flush(int file, std::string_view content) {
-  // What is there was left by a process that was killed.
+  // Any content was left by a killed process.
   if (::ftruncate(file, 0) != 0)
     return errno;
   while (!content.empty()) {
@@ -84,7 +84,7 @@ int write_and_flush(int file, std::string_view content) {
   return ::fsync(file) == 0 ? 0 : errno;
 }
 
-/// `folder` and those above it that are not there, itself first.
+/// `folder` and those above it that do not exist, `folder` first.
 std::vector<path> missing_folders(path folder) {
   std::vector<path> result;
   std::error_code code;
@@ -100,14 +100,14 @@ void write_atomically(const path& file, std::string_view content,
                       std::chrono::milliseconds patience) {
   require_replaceable(file);
   auto folder = file.has_parent_path() ? file.parent_path() : path{"."};
-  // The rename reaches the disk only with its folder: one that could not be
-  // flushed is refused before anything has changed.
+  // The rename reaches the disk only with its folder: a folder that could not
+  // be flushed is refused before anything has changed.
   descriptor in{::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
   if (in.number() < 0)
     fail(file, "cannot be written", errno);
   auto temporary = temporary_of(file);
-  // One name for all, so that processes that are killed leave one file at most;
-  // the lock keeps a second writer off it until it has its new name.
+  // One name for all, so that killed processes leave one file at most; the lock
+  // keeps a second writer off the file until it has its new name.
   locked_file out{temporary, patience};
   if (out.code() == EWOULDBLOCK)
     throw failure{fmt::format("{}: cannot be written: another process writes "
@@ -139,11 +139,11 @@ void require_replaceable(const path& file) {
 }
 
 std::string read_beginning(const path& file, std::size_t most) {
-  // Some have no end.
+  // Some devices have no end.
   if (std::filesystem::is_character_file(file))
     throw failure{
         fmt::format("{}: expected a file, found a device", file.string())};
-  // A pipe that nobody writes to would be waited for when it is opened.
+  // Otherwise, opening a pipe that nobody writes to would wait.
   descriptor in{::open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   if (in.number() < 0)
     fail(file, "cannot be opened", errno);

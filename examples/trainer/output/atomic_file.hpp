@@ -13,17 +13,17 @@ namespace syncnorm::train {
 
 inline constexpr std::chrono::milliseconds writer_patience{10'000};
 
-/// The new content is there, and may be lost when the machine stops.
+/// The new content is in place, but may be lost when the machine stops.
 class not_flushed : public failure {
 public:
   using failure::failure;
 };
 
-/// Writes `content` to `path` whole or not at all: to a temporary file beside
-/// it (`<path>.tmp`), flushed to the disk, then renamed; then the folder is
-/// flushed. Whenever the process or the machine stops, `path` has either the
-/// old content or the new. What was there hands on its permissions.
-/// @param patience how long to wait for one who writes the same file.
+/// Writes `content` to `path` completely or not at all: to a temporary file
+/// beside it (`<path>.tmp`), flushed to the disk, then renamed; then the folder
+/// is flushed. Whenever the process or the machine stops, `path` has either the
+/// old content or the new. The new file gets the permissions of the old one.
+/// @param patience how long to wait for another writer of the same file.
 /// @throws failure as `require_replaceable`, or that names the file and the
 ///         system's reason; the old file is as it was. A temporary file that a
 ///         killed process has left is used again.
@@ -32,10 +32,11 @@ void write_atomically(const std::filesystem::path& path,
                       std::string_view content,
                       std::chrono::milliseconds patience = writer_patience);
 
-/// Whether `write_atomically` may replace `path`, before anything is computed
-/// for it.
+/// Checks whether `write_atomically` may replace `path`, before anything is
+/// computed for it.
 /// @throws failure that names the file, if it is there and this process may not
-///         write to it; or what has the temporary file's name and is no file.
+///         write to it; or that names what has the temporary file's name and is
+///         not a file.
 void require_replaceable(const std::filesystem::path& path);
 
 /// The first bytes of a file, `most` or as many as it has.
@@ -46,14 +47,15 @@ void require_replaceable(const std::filesystem::path& path);
 /// @throws failure that names the file and the system's reason.
 [[nodiscard]] std::string read_whole(const std::filesystem::path& path);
 
-/// Makes `folder`, with those above it, if it is not there.
-/// @returns what was made, the innermost first.
-/// @throws failure that names it if it cannot be made, or this process may not
-///         write in it and flush it, for which it must be readable.
+/// Makes `folder`, and those above it, if it does not exist.
+/// @returns the folders made, the innermost first.
+/// @throws failure that names the folder if it cannot be made, or if this
+///         process may not write in it and flush it, for which it must be
+///         readable.
 std::vector<std::filesystem::path>
 require_writable_folder(const std::filesystem::path& folder);
 
-/// Removes those of them, in their order, that are there and empty.
+/// Removes those of `folders`, in order, that exist and are empty.
 void remove_empty_folders(const std::vector<std::filesystem::path>& folders);
 
 } // namespace syncnorm::train

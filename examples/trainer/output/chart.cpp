@@ -191,7 +191,7 @@ private:
          series.name, fmt::format(R"( fill="{}")", colour));
   }
 
-  /// A line through one point is not seen.
+  /// A line through one point is invisible.
   void dot(const chart_series& series, std::string_view colour) {
     for (const auto& point : series.points)
       if (is_drawn(point))

@@ -33,8 +33,8 @@ struct chart_panel {
 /// left out.
 [[nodiscard]] std::string render_svg(const std::vector<chart_panel>& panels);
 
-/// Whether a file that begins so, with 512 bytes or more, or all that it has,
-/// is one of `render_svg`.
+/// Whether a file that begins with `begin`, its first 512 bytes or more, or all
+/// that it has, is one of `render_svg`.
 [[nodiscard]] bool is_chart(const std::string& begin);
 
 } // namespace syncnorm::train

@@ -8,12 +8,13 @@
 
 namespace syncnorm::train {
 
-/// Keeps a folder for the checkpoints of one run, by a file `checkpoint.lock`
-/// that goes with the object. One that a killed process has left locks nobody
-/// out. Folders that were made for it go as well, if they are empty.
+/// Reserves a folder for the checkpoints of one run, by a file
+/// `checkpoint.lock` that is removed with the object. A file that a killed
+/// process has left locks nobody out. Folders made for it are removed as well,
+/// if they are empty.
 class checkpoint_lock {
 public:
-  /// Makes the folder, and those above it, if they are not there.
+  /// Makes the folder, and those above it, if they do not exist.
   /// @throws failure as `require_writable_folder`; that names the folder if
   ///         another run has it, or with the system's reason.
   explicit checkpoint_lock(const std::filesystem::path& folder);

@@ -5,7 +5,7 @@
 namespace syncnorm::train {
 
 void complain(const std::string& line) noexcept {
-  // One write for a line: several threads complain.
+  // Writes each line in one piece: several threads complain.
   std::fprintf(stderr, "syncnorm-train: %s\n", line.c_str());
 }
 

@@ -5,7 +5,7 @@
 
 namespace syncnorm::train {
 
-/// The CRC-32C (Castagnoli) of `bytes`, as iSCSI and TFRecord have it.
+/// The CRC-32C (Castagnoli) of `bytes`, as iSCSI and TFRecord use it.
 /// Source: RFC 3720, appendix B.4.
 [[nodiscard]] std::uint32_t crc32c(std::string_view bytes) noexcept;
 

@@ -25,9 +25,9 @@ namespace syncnorm::train {
 /// file_version (3), which is `brain.Event:2`.
 [[nodiscard]] std::string version_event(double wall_time);
 
-/// An `Event` that says that a run goes on at `step`: wall_time (1), step (2)
-/// and session_log (7) with status (1) START (1). Of what other files in the
-/// folder say, TensorBoard then shows what came before that step.
+/// An `Event` that says that a run continues at `step`: wall_time (1), step (2)
+/// and session_log (7) with status (1) START (1). From other files in the
+/// folder, TensorBoard then shows what came before that step.
 /// Source: tensorflow/core/util/event.proto
 [[nodiscard]] std::string session_event(double wall_time, std::int64_t step);
 
@@ -36,7 +36,7 @@ class event_file {
 public:
   /// Makes a new file `events.out.tfevents.<seconds>.<host>.<process>` in
   /// `folder`.
-  /// @param resumed the first step to come, of a run that goes on.
+  /// @param resumed the first step to come, of a run that continues.
   /// @throws failure if it cannot.
   explicit event_file(const std::filesystem::path& folder,
                       std::optional<std::int64_t> resumed = std::nullopt);

@@ -7,8 +7,8 @@
 
 namespace syncnorm::train {
 
-/// A file that grows while the program runs. What was appended is with the
-/// operating system after `flush`.
+/// A file that grows while the program runs. After `flush`, the operating
+/// system has what was appended.
 class growing_file {
 public:
   /// Opens `path`, empty unless `keep`.

@@ -17,9 +17,9 @@ namespace syncnorm::train {
 
 namespace {
 
-/// How often a name may lead to another file while one is being locked.
+/// How many times a name may lead to another file while one is being locked.
 constexpr int max_changes = 100;
-/// Between two looks at a lock that another one has.
+/// Between two attempts to get a lock that another one has.
 constexpr std::chrono::milliseconds pause{10};
 
 /// @returns 0, or the system's error code.
@@ -34,7 +34,7 @@ bool is_regular(int number) {
   return ::fstat(number, &found) == 0 && S_ISREG(found.st_mode);
 }
 
-/// Nothing for a file, and for what is not there.
+/// Null for a file, and for what does not exist.
 const char* obstacle(std::filesystem::file_type type) {
   using enum std::filesystem::file_type;
   switch (type) {
@@ -79,7 +79,7 @@ locked_file::locked_file(const std::filesystem::path& path,
 void locked_file::open(const std::filesystem::path& path) {
   for (int i = 0; i < max_changes; ++i) {
     close();
-    // No terminal or the like is waited for.
+    // Does not wait for a terminal or the like.
     number_ =
         ::open(path.c_str(),
                O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
@@ -89,14 +89,14 @@ void locked_file::open(const std::filesystem::path& path) {
       require_file_or_none(path);
       if (code_ != 0)
         return;
-      // Another one has taken the name since it was opened.
+      // Another file has taken the name since this one was opened.
       code_ = EWOULDBLOCK;
       continue;
     }
     code_ = lock(number_);
     if (code_ != 0 || is_open_as(number_, path))
       return;
-    // Whoever had the lock before has renamed or removed the file.
+    // The previous holder of the lock has renamed or removed the file.
     code_ = EWOULDBLOCK;
   }
 }

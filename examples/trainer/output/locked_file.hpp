@@ -5,20 +5,20 @@
 
 namespace syncnorm::train {
 
-/// @throws failure that names it, if `path` is a link, a folder, a pipe or a
-///         device: what that leads to is somebody else's.
+/// @throws failure that names `path` if it is a link, a folder, a pipe or a
+///         device: what it leads to is somebody else's.
 void require_file_or_none(const std::filesystem::path& path);
 
 /// Whether `path` names the file that is open under that number.
 [[nodiscard]] bool is_open_as(int number, const std::filesystem::path& path);
 
-/// A file, made if it is not there, that one at a time has open under its name,
-/// of all who open it in this way. The lock ends with the object, and with the
-/// process however that ends: what one that was killed has left is used again.
-/// Where the file system has no locks, everybody has it.
+/// A file, made if it does not exist, that only one at a time has open under
+/// its name, of all who open it in this way. The lock ends with the object, and
+/// with the process, however that ends: what a killed process has left is used
+/// again. Where the file system has no locks, everybody gets the lock.
 class locked_file {
 public:
-  /// @param patience how long to wait for another one who has the lock.
+  /// @param patience how long to wait for another holder of the lock.
   /// @throws failure as `require_file_or_none`.
   locked_file(const std::filesystem::path& path,
               std::chrono::milliseconds patience);

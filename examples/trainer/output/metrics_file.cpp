@@ -42,7 +42,7 @@ bool read(std::string_view& line, std::optional<double>& x) {
   return read(line, x.emplace());
 }
 
-/// Throws if something else than metrics would be lost.
+/// Throws if something other than metrics would be lost.
 void require_metrics(const std::filesystem::path& path) {
   if (!std::filesystem::is_regular_file(path))
     return;
@@ -68,8 +68,7 @@ std::optional<named_lock> lock_of(const std::filesystem::path& path) {
       fmt::format("{}: another run writes its metrics here", path.string())};
 }
 
-/// With what was written before, in one go: nothing is lost if the disk is
-/// full.
+/// Writes the earlier rows in one go: nothing is lost if the disk is full.
 growing_file rewrite(const std::filesystem::path& path,
                      const std::vector<metrics_row>& rows) {
   require_metrics(path);
@@ -80,7 +79,7 @@ growing_file rewrite(const std::filesystem::path& path,
     write_atomically(path, text);
     return {path, true};
   }
-  // Whoever reads a pipe sees its end when it is closed.
+  // The reader of a pipe sees its end when it is closed.
   growing_file file{path, false};
   file.append(text);
   file.flush();

@@ -23,7 +23,7 @@ struct metrics_row {
   std::uint64_t samples = 0;
   /// Mean training loss of those samples.
   double loss = 0;
-  /// Held-out loss and accuracy: with an epoch only.
+  /// Held-out loss and accuracy: only with an epoch.
   std::optional<double> held_out_loss;
   std::optional<double> held_out_accuracy;
   /// Wall-clock time of the step, or of the epoch's steps, in seconds.
@@ -42,24 +42,25 @@ inline constexpr std::string_view metrics_header =
     "row,epoch,step,lr,samples,loss,held_out_loss,held_out_accuracy,seconds,"
     "waiting";
 
-/// One line, without its end. Numbers have the digits that bring the same bits
-/// back.
+/// One line, without its end. Numbers have the digits that restore the same
+/// bits.
 [[nodiscard]] std::string to_csv(const metrics_row& row);
 
 /// Reads what `to_csv` wrote; nothing if it is something else.
 [[nodiscard]] std::optional<metrics_row> parse_csv(std::string_view line);
 
 /// The rows of a metrics file.
-/// @throws failure that names file and line if it is none.
+/// @throws failure that names file and line if it is not one.
 [[nodiscard]] std::vector<metrics_row>
 read_metrics(const std::filesystem::path& path);
 
-/// A metrics file that grows by a row a step. It is one run's at a time.
+/// A metrics file that grows by one row per step. Only one run at a time has
+/// it.
 class metrics_file {
 public:
   /// Makes `path` anew, with `rows`: those of an interrupted run up to where
-  /// this one goes on. A file that is to be replaced is locked by `path.lock`
-  /// beside it.
+  /// this one continues. A file to be replaced is locked by `path.lock` beside
+  /// it.
   /// @throws failure if it cannot be written, or another run writes to it.
   metrics_file(const std::filesystem::path& path,
                const std::vector<metrics_row>& rows);

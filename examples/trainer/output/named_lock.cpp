@@ -28,7 +28,7 @@ named_lock::named_lock(std::filesystem::path path, const std::string& busy)
 }
 
 named_lock::~named_lock() {
-  // While it is still locked: nobody else can have it.
+  // Removed while it is still locked: nobody else can have it.
   ::unlink(path_.c_str());
 }
 

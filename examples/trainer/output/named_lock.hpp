@@ -7,13 +7,14 @@
 
 namespace syncnorm::train {
 
-/// A file whose only purpose is that one process at a time has it. It goes with
-/// the object. One that a killed process has left locks nobody out.
+/// A file whose only purpose is that one process at a time has it. It is
+/// removed with the object. A file that a killed process has left locks nobody
+/// out.
 class named_lock {
 public:
-  /// @param busy the error if another one has it.
-  /// @throws failure that; that names the file, if it is none of a run's, which
-  ///         are empty; or with the system's reason.
+  /// @param busy the error if another process has it.
+  /// @throws failure with `busy`; that names the file, if it is not a run's,
+  ///         which are empty; or with the system's reason.
   named_lock(std::filesystem::path path, const std::string& busy);
 
   named_lock(const named_lock&) = delete;

@@ -18,19 +18,19 @@ bool is_dangling(const std::filesystem::path& file) {
          && !std::filesystem::exists(file, ignored);
 }
 
-/// What a link to nothing leads to, by one link or by several.
+/// The target of a dangling link, by one link or by several.
 std::filesystem::path target_of(std::filesystem::path file) {
   constexpr int most = 40;
   std::error_code ignored;
   for (int links = 0; links < most && std::filesystem::is_symlink(file);
        ++links)
-    // Which is all of it if it begins with a slash.
+    // A target that begins with a slash replaces the whole path.
     file = file.parent_path() / std::filesystem::read_symlink(file, ignored);
   return file;
 }
 
-/// Whether what is written there would replace what this program prints, or
-/// stand among it. A device that is no terminal, such as /dev/null, is for all.
+/// Whether what is written to `file` would replace what this program prints, or
+/// mix with it. A device that is not a terminal, such as /dev/null, is for all.
 bool is_printed_to(const std::filesystem::path& file) {
   auto is_device = std::filesystem::is_character_file(file);
   for (int stream : {STDOUT_FILENO, STDERR_FILENO})

@@ -27,7 +27,7 @@ std::string clock_text(double seconds) {
                      whole % 60);
 }
 
-/// @param evaluations are still to come.
+/// @param evaluations how many are still to come.
 std::string pace(const progress_state& x, std::uint64_t evaluations) {
   if (x.seconds <= 0 || x.done == 0)
     return "";
@@ -44,8 +44,8 @@ std::string head(const progress_state& x) {
                      std::to_string(x.epochs).size(), x.epochs);
 }
 
-/// As much of the line as stands in one row of the terminal, with a column
-/// left for the cursor; all of it where the width is not known.
+/// As much of the line as fits in one row of the terminal, with a column left
+/// for the cursor; all of it if the width is not known.
 std::string one_row(std::FILE* terminal, std::string line) {
   winsize size{};
   if (::ioctl(fileno(terminal), TIOCGWINSZ, &size) == 0 && size.ws_col > 0)

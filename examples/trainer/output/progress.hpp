@@ -19,7 +19,7 @@ struct progress_state {
   double loss = 0;
   /// Wall-clock seconds of the epoch's steps so far.
   double seconds = 0;
-  /// Share of them spent waiting for other replicas.
+  /// Share of `seconds` spent waiting for other replicas.
   double waiting = 0;
   /// Wall-clock seconds that the last evaluation took; 0 before the first.
   double evaluation = 0;
@@ -35,9 +35,9 @@ struct progress_state {
 [[nodiscard]] std::string epoch_line(const progress_state& state,
                                      const metrics_row& epoch);
 
-/// Shows the progress on a stream: on a terminal one line that is drawn anew
-/// ten times a second, cut off where it would not fit, and one that stays for
-/// each epoch; otherwise only these.
+/// Shows the progress on a stream: on a terminal, one line that is redrawn ten
+/// times a second, cut off where it would not fit, and one line per epoch that
+/// stays; otherwise only the latter.
 class progress_display {
 public:
   explicit progress_display(std::FILE* out);

@@ -23,7 +23,7 @@ bool is_checkpoint(const settings& options, const std::filesystem::path& path) {
              options.checkpoint, ignored);
 }
 
-/// Whether they are one file, which need not be there yet.
+/// Whether both are one file, which need not exist yet.
 bool same_place(const std::filesystem::path& a,
                 const std::filesystem::path& b) {
   std::error_code ignored;
@@ -36,8 +36,8 @@ const char* option_of(const settings& options) {
   return options.metrics.empty() ? "--logdir" : "--metrics";
 }
 
-/// Those that the options ask for; with `--logdir` alone its own, so that the
-/// chart of a run that goes on has all of it.
+/// The metrics that the options ask for; with `--logdir` alone, a file in that
+/// folder, so that the chart of a continued run has all of it.
 std::filesystem::path metrics_path(const settings& options) {
   if (options.metrics.empty() && options.logdir.empty())
     return {};
@@ -64,10 +64,10 @@ bool has_rows(const settings& options) {
 
 /// What an earlier run has written.
 struct earlier_rows {
-  /// Those that count.
+  /// The rows that count.
   std::vector<metrics_row> kept;
-  /// Whether the run goes on from an epoch's last step to its held-out images,
-  /// of which there is a row already.
+  /// Whether the run continues from an epoch's last step to its held-out
+  /// images, for which there is a row already.
   bool repeats_epoch = false;
 };
 
@@ -94,7 +94,7 @@ std::string range_text(const char* what, std::uint64_t first,
 }
 
 /// What a run that could not write its metrics has left out: between two rows,
-/// or at their end. A file may begin where an earlier run of another file
+/// or at their end. A file may begin where an earlier run with another file
 /// ended.
 std::string gap_after(const std::vector<metrics_row>& rows, std::uint64_t steps,
                       std::uint64_t epochs) {
@@ -150,7 +150,7 @@ std::optional<std::filesystem::path> chart_of(const settings& options) {
                  : std::nullopt;
 }
 
-/// Whether something else than a chart would be lost.
+/// Whether something other than a chart would be lost.
 bool is_foreign(const std::filesystem::path& path) {
   if (!std::filesystem::exists(path))
     return false;
@@ -257,7 +257,7 @@ void report::add_events(const metrics_row& row) {
     events_->add(step, "loss/training", row.loss);
     events_->add(step, "learning_rate", row.learning_rate);
   }
-  // A checkpoint of this step must not know of more than they do.
+  // A checkpoint of this step must not know of more than these files do.
   events_->flush();
 }
 

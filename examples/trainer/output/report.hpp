@@ -12,11 +12,11 @@
 
 namespace syncnorm::train {
 
-/// Asks, before anything is computed, whether metrics and chart could be
-/// written: nothing is.
+/// Checks, before anything is computed, whether metrics and chart could be
+/// written; writes nothing.
 /// @throws failure that names the option, if they would replace a file that the
-///         program prints to, a checkpoint, or one that is no chart; or if the
-///         metrics' folder is not there.
+///         program prints to, a checkpoint, or one that is not a chart; or if
+///         the metrics' folder does not exist.
 void require_report_files(const settings& options);
 
 /// What a run leaves for later: metrics, event files and a chart, as far as the
@@ -24,12 +24,12 @@ void require_report_files(const settings& options);
 class report {
 public:
   /// Opens the files.
-  /// @param step   the step that the run goes on from; rows of an earlier run
+  /// @param step   the step that the run continues from; rows of an earlier run
   ///               up to there are kept with `--resume`.
   /// @param epochs how many epochs were done by then; rows of later ones are
   ///               not kept.
-  /// @throws failure as `require_report_files`; that names the file, also if it
-  ///         is no metrics of an earlier run.
+  /// @throws failure as `require_report_files`; or that names the file, also if
+  ///         it does not hold metrics of an earlier run.
   report(const settings& options, std::uint64_t step, std::uint64_t epochs);
 
   /// Which rows are missing in the metrics of the earlier run, in one line;
@@ -45,7 +45,7 @@ public:
   /// Draws the chart, loss and accuracy over the steps and epochs, beside the
   /// metrics (the file's name with .svg; beside the file itself if a link leads
   /// to it) or, without `--metrics`, in the log folder (chart.svg).
-  /// @returns where; nothing if there is neither.
+  /// @returns its path; nothing if there is neither.
   /// @throws failure that names the file.
   std::optional<std::filesystem::path> finish();
 

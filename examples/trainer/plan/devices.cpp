@@ -44,7 +44,7 @@ void append(std::vector<device>& devices, std::string_view item) {
   }
 }
 
-/// CPUs have the numbers in which they come, whether these are given or not.
+/// CPUs are numbered in their order, whether the numbers are given or not.
 void number_cpus(std::vector<device>& devices) {
   std::int32_t cpus = 0;
   for (auto& where : devices) {

@@ -58,7 +58,7 @@ endpoint parse_endpoint(std::string_view option, std::string_view text) {
   endpoint result{std::string{host}, 0};
   const auto* end = number.data() + number.size();
   auto [rest, code] = std::from_chars(number.data(), end, result.port);
-  // Nobody is at port 0, which has the system choose one.
+  // Nobody serves at port 0, which lets the system choose one.
   auto least = option == "join" ? 1 : 0;
   if (code != std::errc{} || rest != end || result.port < least)
     fail(option, fmt::format("a port from {} to 65535", least), text);

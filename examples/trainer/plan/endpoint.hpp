@@ -12,7 +12,7 @@ struct endpoint {
   std::uint16_t port = 0;
 };
 
-/// Whether that may be a host's name, or an address without brackets.
+/// Whether `text` may be a host's name, or an address without brackets.
 [[nodiscard]] bool is_host(std::string_view text);
 
 /// Reads `HOST:PORT`; an IPv6 address stands in brackets: `[::1]:4242`.

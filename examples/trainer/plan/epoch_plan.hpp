@@ -6,14 +6,14 @@
 
 namespace syncnorm::train {
 
-/// How an epoch is cut into batches: all of `batch` samples, the last one
-/// smaller, or greater by one: a single sample that is left over is joined to
-/// the batch before it, since it has no variance by itself.
+/// How an epoch is cut into batches: all have `batch` samples, but the last may
+/// be smaller, or larger by one: a single leftover sample joins the batch
+/// before it, since by itself it has no variance.
 struct epoch_plan {
   std::size_t samples = 0;
   std::size_t batch = 0;
 
-  /// Number of batches of an epoch.
+  /// Number of batches in an epoch.
   [[nodiscard]] std::size_t steps() const noexcept {
     auto rest = samples % batch;
     auto whole = samples / batch;

@@ -19,12 +19,13 @@ struct launcher {
   const char* size;
   const char* rank;
   const char* local_rank;
-  /// Not without the last one.
+  /// Does not count without the last one.
   bool whole = false;
 };
 
-// Slurm sets others for a job's script, which is one process. MPICH's launcher
-// may be started by Slurm, once a node, and Slurm sets some of MPICH's.
+// Slurm sets other variables for a job's script, which is one process. Slurm
+// may start MPICH's launcher, once per node, and sets some of MPICH's
+// variables.
 constexpr std::array launchers{
     launcher{"WORLD_SIZE", "RANK", "LOCAL_RANK"},
     launcher{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK",
@@ -47,8 +48,8 @@ std::uint64_t number_of(const char* name, const char* text, std::uint64_t least,
   return result;
 }
 
-/// Throws unless `host`, as that variable has it, may be a name or an address;
-/// takes the brackets of an IPv6 address away.
+/// Throws unless `host`, as that variable gives it, may be a name or an
+/// address; removes the brackets of an IPv6 address.
 void require_host(const char* variable, const std::string& found,
                   std::string& host) {
   if (host.starts_with('[') && host.ends_with(']'))
@@ -59,7 +60,7 @@ void require_host(const char* variable, const std::string& found,
                               variable, found)};
 }
 
-/// The first of Slurm's list: `row1node7-ib` of `row[1-2]node[7,9-12]-ib,gpu1`.
+/// The first in Slurm's list: `row1node7-ib` of `row[1-2]node[7,9-12]-ib,gpu1`.
 std::string first_node(std::string_view list) {
   std::string result;
   for (std::size_t i = 0; i < list.size() && list[i] != ',';) {
@@ -97,16 +98,16 @@ std::uint16_t find_port(const environment& variable) {
   auto number = port == nullptr || *port == '\0'
                     ? default_port
                     : number_of("MASTER_PORT", port, 1, 65535);
-  // torchrun serves at its port itself.
+  // torchrun itself serves at its port.
   const auto* store = variable("TORCHELASTIC_USE_AGENT_STORE");
   if (store != nullptr && std::string_view{store} == "True")
     number = number == 65535 ? number - 1 : number + 1;
   return static_cast<std::uint16_t>(number);
 }
 
-/// Whose variables there are; else whose number of processes is there alone.
-/// torchrun's are also set by hand: one process may be left from something
-/// else.
+/// The launcher whose variables are set; else the one of which only the number
+/// of processes is set. torchrun's are also set by hand: a number of one may be
+/// left from something else.
 const launcher* find_launcher(const environment& variable) {
   const launcher* alone = nullptr;
   for (const auto& by : launchers) {

@@ -35,7 +35,7 @@ private:
     return tree_.relays.size() - 1;
   }
 
-  /// Relays that would have one participant are left out.
+  /// Relays that would have only one participant are left out.
   void add_groups(std::int64_t fan_in) {
     auto processes = static_cast<std::int64_t>(tree_.followed.size());
     std::vector<position> made;
@@ -52,8 +52,9 @@ private:
     }
   }
 
-  /// One message for all replicas of a process leaves it. Below another process
-  /// a single replica has a relay too, which learns at once when that is lost.
+  /// One message for all its replicas leaves a process. Below another process,
+  /// even a single replica has a relay, which learns at once when that process
+  /// is lost.
   void add_own(std::size_t i) {
     auto& at = tree_.followed[i];
     auto range = replicas_of(i, 1);

@@ -21,23 +21,23 @@ struct process_relay {
   std::size_t depth = 0;
 };
 
-/// The way of messages between the processes of a run.
+/// The routes of messages between the processes of a run.
 struct process_tree {
   /// Parents come before their children.
   std::vector<process_relay> relays;
-  /// For each process what its replicas register with: the position of a relay,
-  /// or nothing: the masters.
+  /// For each process, what its replicas register with: the position of a
+  /// relay, or nothing: the masters.
   std::vector<std::optional<std::size_t>> followed;
 
-  /// The process that takes in what leaves process `i`; nothing: none does, or
-  /// the one with the masters.
+  /// The process that receives what leaves process `i`; nothing: none does, or
+  /// the one with the masters does.
   [[nodiscard]] std::optional<std::size_t> above(std::size_t i) const;
 };
 
-/// Plans it: up to `fan_in` processes, each has one relay for its replicas, or
-/// none for a single one, and is next to the masters. If there are more, groups
-/// of neighbours have a relay in the first process of the group, and groups of
-/// groups, as `plan_relays` says of replicas.
+/// Plans the tree: if there are up to `fan_in` processes, each has one relay
+/// for its replicas, or none for a single one, and is next to the masters. If
+/// there are more, each group of neighbours has a relay in its first process,
+/// and so have groups of groups, as `plan_relays` says of replicas.
 /// @param replicas how many each process has, 1 or more; process 0 has the
 ///                 masters and replica 0.
 /// @throws error as `plan_relays`.

@@ -15,7 +15,7 @@ std::string_view next_line(std::string_view& text) {
   return line;
 }
 
-/// What comes from another process is shown up to here.
+/// Text from another process is shown up to this length.
 std::string_view shown(std::string_view line) {
   return line.empty() ? "nothing" : line.substr(0, 80);
 }

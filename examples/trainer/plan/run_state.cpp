@@ -46,7 +46,7 @@ std::vector<std::string> identity_of(const run_state& x) {
     if (std::string_view{name} != "data")
       result.push_back(fmt::format("{}={}", name, value));
   });
-  // As a process that joins is told it.
+  // In the form that a joining process is told.
   result.push_back(fmt::format("data={:016x}", x.fingerprint));
   return result;
 }
@@ -103,7 +103,7 @@ run_state parse_state(const std::string& text, const std::string& file) {
 
 void require_same_run(const run_state& found, const run_state& expected,
                       const std::string& file) {
-  // As a fingerprint was of the training part alone.
+  // A fingerprint used to be of the training part alone.
   if (found.fingerprint == (expected.fingerprint & 0xffffffffU)
       && found.fingerprint != expected.fingerprint)
     throw failure{fmt::format(

@@ -8,9 +8,9 @@
 
 namespace syncnorm::train {
 
-/// How far a run has come, beside the weights: what a checkpoint says in text.
+/// How far a run has come, besides the weights: what a checkpoint says in text.
 struct run_state {
-  // What must be the same to go on.
+  // What must be the same to continue.
   std::string model;
   std::string norm;
   std::string precision;
@@ -37,8 +37,8 @@ struct run_state {
 [[nodiscard]] run_state initial_state(const settings& options,
                                       const dataset& data);
 
-/// One `name=value` a line; numbers with the digits that bring the same bits
-/// back.
+/// One `name=value` per line; numbers with the digits that restore the same
+/// bits.
 [[nodiscard]] std::string to_text(const run_state& state);
 
 /// Reads what `to_text` wrote.
@@ -46,8 +46,8 @@ struct run_state {
 [[nodiscard]] run_state parse_state(const std::string& text,
                                     const std::string& file);
 
-/// @throws failure that names `file` and the first thing in which its run is
-///         another than `expected`.
+/// @throws failure that names `file` and the first thing in which its run
+///         differs from `expected`.
 void require_same_run(const run_state& found, const run_state& expected,
                       const std::string& file);
 

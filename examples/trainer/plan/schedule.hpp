@@ -6,7 +6,7 @@ namespace syncnorm::train {
 
 /// How the learning rate changes over a run.
 enum class schedule_kind : std::uint8_t {
-  /// It does not.
+  /// It does not change.
   constant = 0,
   /// Half a cosine wave from the full rate to zero:
   /// `rate * (1 + cos(pi * step / steps)) / 2`.

@@ -57,7 +57,7 @@ void settings::validate() const {
   validate_training();
   validate_processes();
   validate_tls();
-  // Who joins writes nothing.
+  // A process that joins writes nothing.
   if (join.empty())
     validate_checkpoint();
 }
@@ -73,12 +73,12 @@ void settings::validate_training() const {
           momentum);
   require(std::isfinite(weight_decay) && weight_decay >= 0, "weight-decay",
           "a finite number, 0 or more", weight_decay);
-  // What is longer than a day is a typing error, and overflows further on.
+  // Anything longer than a day is a typing error, and overflows later.
   require(deadline >= 0.1 && deadline <= 86400, "deadline",
           "0.1 to 86400 seconds", deadline);
   require(patience >= 0 && patience <= 86400, "patience", "0 to 86400 seconds",
           patience);
-  // No image has more pixels a side.
+  // No image has more pixels per side.
   require(shift <= 16384, "shift", "0 to 16384 pixels",
           static_cast<double>(shift));
 }

@@ -28,16 +28,16 @@ enum class precision_kind : std::uint8_t {
 };
 
 enum class failure_kind : std::uint8_t {
-  /// A process that is lost ends the run, with a checkpoint.
+  /// A lost process ends the run, with a checkpoint.
   stop = 0,
-  /// The others go on.
+  /// The others continue.
   go_on = 1,
 };
 
 /// KiB of a gradient that travel as one message, as relays send it: in float64.
 inline constexpr std::size_t default_chunk = 512;
 
-/// Elements of a gradient in so many KiB.
+/// Elements of a gradient in that many KiB.
 constexpr std::size_t elements_of_chunk(std::size_t kib) {
   return kib * (1024 / sizeof(double));
 }
@@ -61,7 +61,7 @@ struct settings {
   double weight_decay = 0;
   schedule_kind schedule = schedule_kind::cosine;
   std::uint64_t seed = 1;
-  /// Training images are moved at random by up to so many pixels each way.
+  /// Training images are moved at random by up to this many pixels each way.
   std::size_t shift = 1;
 
   // -- what comes out ---------------------------------------------------------
@@ -76,16 +76,17 @@ struct settings {
   std::string eval;
 
   // -- with whom --------------------------------------------------------------
-  /// Where to serve a run of several processes, or whose to join.
+  /// Where to serve a run of several processes, or where to join one.
   std::string serve;
   std::string join;
-  /// Processes that join.
+  /// How many processes join.
   std::size_t workers = 0;
   /// The numbers that a launcher gave this process, among all and among those
   /// of its machine; -1: there was none. See `launch`.
   std::int64_t rank = -1;
   std::int64_t local_rank = -1;
-  /// Up to so many processes are next to the one that serves; more form a tree.
+  /// Up to this many processes are next to the one that serves; more form a
+  /// tree.
   std::int64_t fan_in = 16;
   /// Where this process, if it joins, can be reached by others of the tree;
   /// empty: where it reaches the server, at any port.

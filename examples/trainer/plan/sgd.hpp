@@ -16,7 +16,7 @@ struct sgd_settings {
 /// `weight -= learning_rate * v`: as torch.optim.SGD without dampening, if v
 /// starts at zero. It runs on the host in T for every device, so that replicas
 /// on different devices keep the same bits.
-/// @param weights, velocity, gradient of one length; T is float or double.
+/// @param weights, velocity, gradient of equal length; T is float or double.
 template <class T>
 void sgd_step(const sgd_settings& settings, std::span<T> weights,
               std::span<T> velocity, std::span<const T> gradient);

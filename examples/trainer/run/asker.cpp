@@ -62,14 +62,14 @@ void asker::start(errand_slot& x) {
 
 void asker::on_down(const caf::actor_addr& who, const caf::error& why) {
   watched_[who] = why;
-  // Some end by it.
+  // Some errands end by this.
   auto all = errands_;
   for (auto& [number, it] : all)
     it->on_down(*this, who, why);
 }
 
 void asker::expire(std::uint64_t number) {
-  // Only what runs in this process may command.
+  // Only actors of this process may command.
   const auto& sender = current_sender();
   auto found = errands_.find(number);
   if (sender == nullptr || sender->node() != system().node()

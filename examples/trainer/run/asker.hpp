@@ -14,8 +14,8 @@ namespace syncnorm::train {
 
 class asker;
 
-/// Something to be asked of several replicas at once. All but the constructor
-/// runs in the asker.
+/// A question to several replicas at once. Everything but the constructor runs
+/// in the asker.
 class errand {
 public:
   errand();
@@ -29,15 +29,15 @@ public:
   virtual void on_down(asker& self, const caf::actor_addr& who,
                        const caf::error& why) = 0;
 
-  /// Waits for no more answers.
+  /// Stops waiting for answers.
   virtual void expire(asker& self) = 0;
 
-  /// No two errands of a process have the same.
+  /// No two errands of a process have the same number.
   const std::uint64_t number;
 };
 
-/// By the object. CAF compares the numbers of actor and process, which one that
-/// was started anew may have again, as in a container.
+/// Orders by object. CAF compares the numbers of actor and process, which a
+/// restarted process may have again, as in a container.
 struct by_object {
   bool operator()(const caf::actor_addr& a, const caf::actor_addr& b) const {
     using block = caf::actor_control_block*;
@@ -56,13 +56,13 @@ public:
   void on_exit() override;
   caf::behavior make_behavior() override;
 
-  /// Has errands told when `x` is gone.
+  /// Notifies errands when `x` is gone.
   /// @returns why it is gone already; null: it is not.
   const caf::error* watch(const caf::actor& x);
 
   void expire_after(caf::timespan delay, const errand& x);
 
-  /// That errand is done.
+  /// To be called when that errand is done.
   void forget(const errand& x);
 
 private:
@@ -71,7 +71,7 @@ private:
   void expire(std::uint64_t number);
 
   std::map<std::uint64_t, std::shared_ptr<errand>> errands_;
-  /// Why it is gone, if it is.
+  /// Why each actor is gone, if it is.
   std::map<caf::actor_addr, std::optional<caf::error>, by_object> watched_;
 };
 

@@ -20,8 +20,8 @@ namespace syncnorm::train {
 
 namespace {
 
-/// Defaults of the library's that options of the trainer's own take the place
-/// of: nobody would go by them.
+/// Refuses library defaults that the trainer's own options replace: they would
+/// have no effect.
 void refuse_overruled(const caf::actor_system_config& config) {
   constexpr std::array overruled{
       std::pair{"syncnorm.deadline", "--deadline"},
@@ -155,8 +155,8 @@ std::optional<settings> config::read(int argc, char** argv) {
       host_variable_ = launched->host_variable;
     }
   options_.validate();
-  // Who does not answer any more is lost, by name, before a round that waits
-  // for it is over, by nobody's fault that could be told.
+  // A process that no longer answers is lost, by name, before a round that
+  // waits for it is over, which could name nobody at fault.
   auto deadline = options_.round_deadline();
   compat::set_heartbeats(*this, deadline / 8, deadline * 3 / 4);
   protect();

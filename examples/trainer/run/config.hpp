@@ -21,7 +21,7 @@ public:
   /// Reads the command line.
   /// @returns the options, checked; nothing if the help text was printed
   ///          instead.
-  /// @throws failure in one line.
+  /// @throws failure with a text of one line.
   std::optional<settings> read(int argc, char** argv);
 
 private:
@@ -32,14 +32,14 @@ private:
   void add_process_options(compat::option_group& all);
   void add_security_options(compat::option_group& all);
 
-  /// Sees to it that strangers cannot take part: TLS, or this machine alone.
+  /// Makes sure that strangers cannot take part: TLS, or this machine alone.
   void protect();
 
   /// @param option  `serve`, `join` or `listen`.
   void check_address(const std::string& option, const std::string& text) const;
 
-  /// An option that counts, read with its sign: CAF 0.17 takes what exceeds
-  /// 2^63 for 0 otherwise.
+  /// An option that counts, read as a signed number, because CAF 0.17 reads an
+  /// unsigned one above 2^63 as 0.
   struct count_option {
     const char* name;
     std::size_t* out;
@@ -47,15 +47,15 @@ private:
     std::int64_t value;
   };
 
-  /// Returns what CAF reads for `out`.
+  /// Returns the variable into which CAF reads the value for `out`.
   std::int64_t& count(std::size_t& out, const char* name, std::int64_t least);
 
   /// @throws failure for a count that is too small.
   void read_counts();
 
   settings options_;
-  /// What names the host to serve at or to join, unless options do: a
-  /// launcher's variable; null if none does.
+  /// The launcher's variable that names the host to serve at or to join, unless
+  /// options do; null if there is none.
   const char* host_variable_ = nullptr;
   // Options point to their elements.
   std::deque<count_option> counts_;

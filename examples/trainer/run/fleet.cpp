@@ -20,7 +20,7 @@ namespace syncnorm::train {
 
 namespace {
 
-/// How long the others have to go when the run has ended.
+/// How long the others have to leave when the run has ended.
 constexpr caf::timespan farewell = std::chrono::seconds{10};
 
 std::string name_of(const process_entry& x) {
@@ -29,7 +29,7 @@ std::string name_of(const process_entry& x) {
                      n == 1 ? "" : "s");
 }
 
-/// By rank; those without one come last, in the order of their coming.
+/// By rank; those without one come last, in order of arrival.
 auto place_of(const process_entry& x) {
   return std::tuple{x.rank < 0, x.rank, x.number};
 }
@@ -38,8 +38,8 @@ bool is_here(const process_entry& x) {
   return x.gone.empty();
 }
 
-/// Hears whom TLS refused. It is not published: what it is sent comes from
-/// here.
+/// Is told whom TLS refused. It is not published: its messages come from this
+/// process.
 caf::behavior pass_on_refusals(caf::event_based_actor* self,
                                const host_actor& host) {
   compat::monitor(
@@ -72,7 +72,7 @@ fleet::fleet(caf::actor_system& system, const settings& options,
   try {
     others_ = await_others(stop);
   } catch (const std::exception& x) {
-    // Those who have come learn why the others' not coming ends it.
+    // Tells those that have come why the run ends without the others.
     auto why = first_line(x.what());
     end(false, why);
     throw failure{"--serve: " + why};
@@ -87,8 +87,8 @@ fleet::~fleet() {
 void fleet::publish() {
   auto where = parse_endpoint("serve", options_.serve);
   publish_options how{where.port, where.host, options_.insecure};
-  // A server that has just ended leaves its port in a state that only this
-  // allows to be used; two at a time are refused all the same.
+  // A server that has just ended leaves its port in a state in which only this
+  // option lets it be used; two servers at a time are refused all the same.
   how.reuse = true;
   doorkeeper_ = system_.spawn(pass_on_refusals, host_);
   how.on_refusal = doorkeeper_;
@@ -121,9 +121,9 @@ fleet::await_others(const std::function<bool()>& stop) {
                + std::chrono::duration_cast<clock::duration>(
                    std::chrono::duration<double>{options_.patience});
   gone_processes gone;
-  // In short waits, to look for Ctrl-C between them.
+  // Waits in short intervals, to check for Ctrl-C between them.
   for (;;) {
-    // Who leaves after the roll has changed it.
+    // A process that leaves after the roll changes this count.
     seen_ = changes_->load();
     auto roll = call_roll(options_.workers, std::chrono::milliseconds{100});
     dismiss_gone(roll);
@@ -190,7 +190,7 @@ void fleet::drop_silent() {
         silent[process.number] = "does not answer";
       else if (!(*next)->empty())
         cut_off[process.number] = printable(**next, 1000);
-  // Those below a silent one do not reach it either.
+  // The processes below a silent one do not reach it either.
   for (const auto& [number, why] : silent.empty() ? cut_off : silent)
     dismiss(number, why);
 }

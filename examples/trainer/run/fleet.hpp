@@ -15,8 +15,7 @@ namespace syncnorm::train {
 
 /// The processes of a run as its trainer sees them: this one, and those that
 /// have joined it. The replicas of this process come first, then those of the
-/// others by the ranks that a launcher gave them, then in the order of their
-/// coming.
+/// others: by the ranks that a launcher gave them, then in order of arrival.
 class fleet {
 public:
   using note_function = std::function<void(const std::string&)>;
@@ -31,7 +30,7 @@ public:
   /// @param note     is told where this process can be joined, whom it refused,
   ///                 and who is gone before all have come.
   /// @param stop     is asked while waiting whether to give up.
-  /// @throws failure if the address cannot be had, or the processes did not
+  /// @throws failure if the address is not available, or the processes did not
   ///         come within `options.patience`.
   fleet(caf::actor_system& system, const settings& options,
         std::vector<replica_actor> own, const std::string& identity,
@@ -43,7 +42,7 @@ public:
   /// Ends the run, as a failure unless `end` was called.
   ~fleet();
 
-  /// The replicas of all processes; one object for as long as this one.
+  /// The replicas of all processes; the same object as long as this one lives.
   [[nodiscard]] replica_group& replicas() noexcept {
     return group_;
   }
@@ -53,18 +52,18 @@ public:
     return others_.size() + 1;
   }
 
-  /// Whether somebody has come, wants to leave or is gone since `update`.
+  /// Whether a process has come, wants to leave or is gone since `update`.
   [[nodiscard]] bool has_changed() const noexcept;
 
-  /// After a failure: who does not answer any more, takes part no more.
+  /// After a failure: processes that no longer answer no longer take part.
   void drop_silent();
 
-  /// After a failure of which all processes still answer: those of `culprits`
-  /// take part no more, unless one of these is of this process.
+  /// After a failure with all processes still answering: those of `culprits` no
+  /// longer take part, unless one of the culprits is in this process.
   void drop(const std::vector<culprit>& culprits);
 
-  /// Takes in who has come, and out who is gone. The replicas are to be
-  /// assembled anew.
+  /// Adds the processes that have come, removes those that are gone. Then the
+  /// replicas must be assembled anew.
   /// @returns a line for each: "process 2 (host:4711, 2 replicas) has joined".
   std::vector<std::string> update();
 
@@ -80,10 +79,10 @@ private:
   void publish();
   void print_refusals();
   void dismiss(std::uint64_t number, const std::string& why);
-  /// Answers who has left; most of them wait for that.
+  /// Answers the processes that have left; most of them wait for that.
   void dismiss_gone(const std::vector<process_entry>& roll);
   std::vector<process_entry> await_others(const std::function<bool()>& stop);
-  /// Tells of each process once that it is gone.
+  /// Reports each process that is gone, once.
   void note_gone(const std::vector<process_entry>& roll, gone_processes& told);
   void regroup();
 

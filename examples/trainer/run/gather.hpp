@@ -27,8 +27,8 @@ template <class Result>
 struct answer {
   std::optional<Result> value;
   caf::error problem;
-  /// Whether it answered nothing at all: the error is then the asker's, and its
-  /// text leaves out who it was.
+  /// Whether the replica did not answer at all: the error is then the asker's,
+  /// and its text does not name the replica.
   bool silent = false;
 };
 
@@ -37,7 +37,7 @@ using answers = std::vector<answer<Result>>;
 
 /// How long `gather` waits.
 struct gather_limits {
-  /// From the first error on: then the others must have had one as well.
+  /// From the first error on: by then the others must have got one as well.
   caf::timespan after_error = std::chrono::seconds{60};
   /// From the first answer on.
   caf::timespan after_answer = std::chrono::seconds{600};
@@ -45,8 +45,8 @@ struct gather_limits {
   std::optional<caf::timespan> first = std::nullopt;
 };
 
-/// Sends one request to each of several replicas, and collects the answers. A
-/// replica whose process is gone answers by an error: CAF itself would leave
+/// Sends one request to each of several replicas, and collects the answers. If
+/// a replica's process is gone, its answer is an error: CAF itself would leave
 /// the request open.
 template <class Result, class Make>
 class gatherer : public errand,
@@ -109,7 +109,7 @@ private:
   void ask(asker& self, std::size_t i) {
     if (const auto* why = self.watch(caf::actor_cast<caf::actor>(members_[i])))
       return miss(self, i, is_gone(*why));
-    // Who never answers leaves its handlers with the asker.
+    // A replica that never answers leaves its handlers with the asker.
     auto weak = this->weak_from_this();
     auto on_error = [&self, weak, i](caf::error& x) {
       if (auto it = weak.lock())
@@ -133,7 +133,7 @@ private:
               on_error);
   }
 
-  // The first that is heard of a member counts.
+  // The first thing heard of a member counts.
 
   void settle(asker& self, std::size_t i, Result x) {
     if (settled_[i])
@@ -143,7 +143,7 @@ private:
   }
 
   void refuse(asker& self, std::size_t i, caf::error x) {
-    // CAF's answer for one that has ended meanwhile.
+    // CAF's answer for a replica that has ended meanwhile.
     if (x == caf::sec::request_receiver_down)
       miss(self, i, is_gone(x));
     else
@@ -193,7 +193,7 @@ private:
   bool failed_ = false;
 };
 
-/// What `begin_gather` was asked for.
+/// The answers that `begin_gather` has requested.
 template <class Result>
 struct pending_answers {
   std::future<void> first;
@@ -202,8 +202,8 @@ struct pending_answers {
   std::uint64_t number = 0;
 };
 
-/// Requests `make(self, member, index)` of all `members`, by `asker`. What is
-/// requested after it returns, by whomever here, comes to them later.
+/// Sends the request `make(self, member, index)` to all `members`, by `asker`.
+/// Requests sent after this returns, by anybody here, reach them later.
 /// @returns what `end_gather` waits for.
 template <class Result, class Make>
 pending_answers<Result> begin_gather(const caf::actor& asker,
@@ -211,18 +211,18 @@ pending_answers<Result> begin_gather(const caf::actor& asker,
                                      Make make, const gather_limits& limits) {
   auto it = std::make_shared<gatherer<Result, Make>>(members, std::move(make),
                                                      limits.after_error);
-  // Not a `future_result`: whoever waits for that looks for it for a while,
+  // Not a `future_result`: a thread that waits for one first polls for a while,
   // here on the core of a replica.
   pending_answers<Result> pending{it->first(), it->all(), limits, it->number};
   auto asked = it->asked();
-  // From here on the asker's alone: if that ends, so do the futures.
+  // From here on, only the asker owns it: if the asker ends, so do the futures.
   compat::anon_send(asker, ask_atom_v, errand_slot{std::move(it)});
   asked.wait();
   return pending;
 }
 
-/// Waits for the answers of `count` members; in the members' order. Whoever has
-/// not answered when the time is over, has an error.
+/// Waits for the answers of `count` members; returns them in the members'
+/// order. A member that has not answered in time has an error.
 template <class Result>
 answers<Result> end_gather(const caf::actor& asker,
                            pending_answers<Result> pending, std::size_t count) {
@@ -230,7 +230,7 @@ answers<Result> end_gather(const caf::actor& asker,
     return future.wait_for(limit) == std::future_status::timeout;
   };
   const auto& limits = pending.limits;
-  // No timer of CAF's: that would keep the asker for as long.
+  // Not a CAF timer: it would keep the asker alive for as long.
   auto late = limits.first && is_late(pending.first, *limits.first);
   if (!late) {
     pending.first.wait();
@@ -249,7 +249,7 @@ answers<Result> end_gather(const caf::actor& asker,
   }
 }
 
-/// Both, one after the other.
+/// `begin_gather`, then `end_gather`.
 template <class Result, class Make>
 answers<Result> gather(const caf::actor& asker,
                        const std::vector<replica_actor>& members, Make make,

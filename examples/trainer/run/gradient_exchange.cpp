@@ -30,7 +30,7 @@ std::vector<T> cut(const shared_array<T>& values, std::size_t begin,
   return {some.begin(), some.end()};
 }
 
-/// Elements from `begin` on; with the first ones the loss.
+/// `count` elements from `begin` on; the first chunk also has the loss.
 gradient_part chunk_of(const gradient_part& part, std::size_t begin,
                        std::size_t count) {
   gradient_part result;
@@ -166,7 +166,7 @@ gradient_sum gradient_exchange::await(std::size_t i) {
 }
 
 void gradient_exchange::give_up(const std::string& why) {
-  // A round without its leader cannot be completed: the masters go, and with
+  // A round without its leader cannot be completed: the masters end, and with
   // them everybody's rounds.
   for (auto& way : lanes_)
     if (auto* owned = std::get_if<0>(&way))

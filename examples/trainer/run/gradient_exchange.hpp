@@ -13,20 +13,20 @@
 
 namespace syncnorm::train {
 
-/// Elements of a gradient that travel as one message, unless somebody says
-/// otherwise. Of large messages nothing overlaps on their way.
+/// Elements of a gradient that travel as one message, unless set otherwise.
+/// With large messages, nothing overlaps in transit.
 inline constexpr std::size_t gradient_chunk = elements_of_chunk(default_chunk);
 
-/// How many chunks a replica has on their way at a time.
+/// How many chunks a replica has in flight at a time.
 inline constexpr std::size_t max_gradient_lanes = 16;
 
 /// The name of a lane's master.
 [[nodiscard]] std::string gradient_lane(std::size_t lane);
 
-/// One replica's end of the exchange of gradients. They are cut into chunks,
-/// which travel in lanes: chunk k is in lane k % lanes, whose rounds are one
-/// chunk each. Cutting changes no bit of the sum. Replica 0 owns the masters of
-/// the lanes, the others have a pipe to each.
+/// One replica's end of the exchange of gradients. Gradients are cut into
+/// chunks, which travel in lanes: chunk k is in lane k % lanes, and each round
+/// of a lane carries one chunk. Cutting changes no bit of the sum. Replica 0
+/// owns the masters of the lanes, the others have a pipe to each.
 class gradient_exchange {
 public:
   /// Replica 0's: spawns the masters.
@@ -37,7 +37,7 @@ public:
                     std::size_t elements, std::size_t chunk = gradient_chunk);
 
   /// Another replica's: registers with `masters`, here or on another node.
-  /// @throws syncnorm::error as a master answers; `shape_mismatch` if they are
+  /// @throws syncnorm::error as a master answers; `shape_mismatch` if there are
   ///         not as many as a model of `elements` has lanes.
   gradient_exchange(caf::actor_system& system, gradient_masters masters,
                     std::size_t index, std::size_t elements,
@@ -65,7 +65,7 @@ private:
   gradient_sum run_chunks(const gradient_part& part);
 
   std::size_t elements_;
-  /// Elements of a chunk, and how many there are.
+  /// Elements of a chunk, and how many chunks there are.
   std::size_t chunk_;
   std::size_t chunks_;
   gradient_masters masters_;

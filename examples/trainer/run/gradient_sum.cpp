@@ -33,7 +33,7 @@ bool is_narrow(const gradient_part& x) {
   return x.narrow || x.gradient.f32.size() > 0;
 }
 
-/// The first one whose gradient is not empty: the others must be like it.
+/// The first part whose gradient is not empty: the others must be like it.
 const gradient_part* model_of(parts messages) {
   for (const auto& x : messages)
     if (x.message.gradient.size() > 0)
@@ -67,8 +67,8 @@ double add_losses(parts messages) {
   return fold_tree(std::span{losses}, std::plus<>{});
 }
 
-/// The elements of one part's gradient from `at` on, in float64: where they
-/// are, or in `wide`.
+/// The elements of one part's gradient from `at` on, in float64: in place, or
+/// copied to `wide`.
 std::span<const double> widen(const gradient_part& part, std::size_t at,
                               std::span<double> wide) {
   if (part.gradient.f32.size() == 0)
@@ -92,8 +92,8 @@ std::optional<narrow_arrays> narrow_only(parts messages) {
   return result;
 }
 
-/// Of gradients in float64, or in both types. Block by block, so that what is
-/// widened stays in the nearer caches: all replicas wait for this.
+/// Adds gradients in float64, or in both types, block by block, so that widened
+/// values stay in the nearer caches: all replicas wait for this.
 void add_wide(parts messages, std::span<double> sum) {
   constexpr std::size_t block = 1024;
   std::vector<double> wide(messages.size() * block);
@@ -117,8 +117,8 @@ std::vector<double> add(parts messages, std::size_t size) {
   return sum;
 }
 
-/// In a form that the compiler makes vector instructions of.
-/// Every comparison with NaN is false.
+/// In a form that the compiler turns into vector instructions. Every comparison
+/// with NaN is false.
 template <class T>
 bool all_finite(std::span<const T> values) {
   unsigned bad = 0;

@@ -8,11 +8,10 @@
 
 namespace syncnorm::train {
 
-/// One part that stands for all of `messages`, in the order of their
-/// identifiers: sums in float64 along the tree that all masters merge by, so
-/// that relays change no bit. Every replica has divided by the samples of the
-/// whole batch, so the sum is the mean over the samples however they were
-/// spread.
+/// Merges `messages`, in the order of their identifiers, into one part: sums in
+/// float64 along the tree by which all masters merge, so that relays change no
+/// bit. Every replica has divided by the samples of the whole batch, so the sum
+/// is the mean over the samples, however they were spread.
 /// @throws syncnorm::error `shape_mismatch` if two gradients differ in length
 ///         or type, or one has both types.
 [[nodiscard]] gradient_part

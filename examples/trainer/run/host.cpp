@@ -20,7 +20,7 @@ namespace syncnorm::train {
 
 namespace {
 
-/// Longer names and texts are nobody's.
+/// No process has longer names and texts.
 constexpr std::size_t max_name = 256;
 constexpr std::size_t max_identity = 4096;
 
@@ -28,7 +28,7 @@ caf::error refusal(const std::string& text) {
   return make_error(errc::invalid_argument, text);
 }
 
-/// One that takes part or did.
+/// A process that takes part or did.
 struct guest {
   process_entry entry;
   std::uint64_t start = 0;
@@ -82,8 +82,8 @@ public:
 private:
   using roll_type = std::vector<process_entry>;
 
-  /// Only what runs in this process may command. Nobody knows where a message
-  /// without a sender comes from.
+  /// Whether the sender is in this process: only then it may command. Nobody
+  /// knows where a message without a sender comes from.
   [[nodiscard]] bool is_owner() {
     const auto& sender = current_sender();
     return sender != nullptr && sender->node() == system().node();
@@ -115,7 +115,7 @@ private:
     return last_number_;
   }
 
-  /// Why this one cannot take part.
+  /// Why this process cannot take part.
   std::optional<std::string> why_not(const application& x) {
     if (current_sender() == nullptr)
       return "only an actor can join";
@@ -148,7 +148,7 @@ private:
       if (x.rank >= 0 && x.rank == other.entry.rank)
         return fmt::format("rank {} has joined already: {}", x.rank,
                            other.entry.name);
-      // Containers may share a host's name and a process' number.
+      // Containers may share a host name and a process number.
       if (other.porter == current_sender()->address()
           || (x.name == other.entry.name && x.start == other.start))
         return "it has joined already, or one of the same host and process "
@@ -161,7 +161,7 @@ private:
     if (begun_ && terms_.on_failure == failure_kind::stop)
       return "the run has begun, and takes nobody in later; "
              "--on-failure=continue would";
-    // Before the run has begun its own process tells all of them.
+    // Before the run has begun, its own process tells this to all of them.
     if (begun_ && replicas > terms_.batch)
       return fmt::format("with its {} there would be {} replicas, more than "
                          "the {} samples of a batch",
@@ -196,7 +196,7 @@ private:
     }
   }
 
-  /// The guest of that number, if it is the sender's own.
+  /// The guest with that number, if it is the sender.
   guest* find(std::uint64_t number) {
     auto found = guests_.find(number);
     return found != guests_.end() && current_sender() != nullptr
@@ -327,7 +327,7 @@ private:
         guests_, [](const auto& x) { return x.second.entry.gone.empty(); }));
   }
 
-  /// Whether nobody is left who has been told the end.
+  /// Whether everybody who has been told the end is gone.
   [[nodiscard]] bool all_down() const {
     return std::ranges::all_of(guests_, [](const auto& x) {
       const auto& entry = x.second;
@@ -335,7 +335,7 @@ private:
     });
   }
 
-  /// Those who are lost and gone, once, and never again.
+  /// All guests; those who are lost and gone, once and never again.
   [[nodiscard]] roll_type everybody() {
     roll_type result;
     for (const auto& [number, entry] : guests_)
@@ -350,13 +350,13 @@ private:
   change_count changes_;
   std::map<std::uint64_t, guest> guests_;
   refusal_list listed_;
-  /// Those that the trainer has not seen.
+  /// The refusals that the trainer has not seen.
   std::vector<std::string> refusals_;
   std::uint64_t last_number_ = 0;
   std::uint64_t last_timer_ = 0;
   std::uint64_t awaited_ = 0;
   bool begun_ = false;
-  /// Also for who asks after the end: a process that has just been admitted.
+  /// Also for a process that asks after the end: one just admitted.
   std::optional<outcome> outcome_;
   std::optional<caf::typed_response_promise<roll_type>> waiting_;
   std::optional<caf::typed_response_promise<bool>> leaving_;

@@ -10,8 +10,8 @@
 
 namespace syncnorm::train {
 
-/// How often the processes of a run have changed: somebody has come, wants to
-/// leave or is gone. The host counts, the trainer looks.
+/// How many times the processes of a run have changed: one has come, wants to
+/// leave or is gone. The host counts, the trainer reads.
 using change_count = std::shared_ptr<std::atomic<std::uint64_t>>;
 
 /// What the host needs to know of the run.
@@ -21,14 +21,14 @@ struct host_terms {
   /// Processes that may take part beside the host's own.
   std::size_t workers = 0;
   failure_kind on_failure = failure_kind::stop;
-  /// Of the host's own process.
+  /// Replicas of the host's own process.
   std::size_t replicas = 0;
   /// Samples in a batch: one for each replica, or more.
   std::size_t batch = 0;
 };
 
 /// Spawns the actor that is published: it admits the processes of a run, keeps
-/// the roll, and tells them the end.
+/// the roll, and tells them when the run ends.
 [[nodiscard]] host_actor spawn_host(caf::actor_system& system, host_terms terms,
                                     change_count changes);
 

@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-// What trainer, replicas, the master of the gradients and the processes of a
-// run say to each other. It is all they know of each other, so that they may
+// What the trainer, the replicas, the master of the gradients and the processes
+// of a run say to each other. They know nothing else of each other, so they may
 // live in different processes.
 
 namespace syncnorm::train {
@@ -35,31 +35,31 @@ struct step_report {
   double loss = 0;
   /// Whether this replica's own part of the loss and the gradient was finite.
   bool finite = true;
-  /// Whether their sums over all replicas were, the same from every replica. If
-  /// not, nobody has changed its weights.
+  /// Whether the sums of both over all replicas were finite: the same from
+  /// every replica. If not, no replica has changed its weights.
   bool sum_finite = true;
   /// Wall-clock time of this replica's step, in seconds.
   double seconds = 0;
-  /// Of that, adding up the gradients of all replicas.
+  /// Part of `seconds`: adding up the gradients of all replicas.
   double averaging = 0;
-  /// Of that, waiting. On a CPU, all time in which the replica's thread did not
-  /// run: it waited for the statistics or gradients of the others, or, where
-  /// there are fewer cores than replicas, for a core. On a GPU, the exchange of
-  /// gradients only, without adding them up.
+  /// Part of `seconds`: waiting. On a CPU, all time in which the replica's
+  /// thread did not run: it waited for the statistics or gradients of the
+  /// others, or, where there are fewer cores than replicas, for a core. On a
+  /// GPU, the exchange of gradients only, without adding them up.
   double waiting = 0;
 };
 
 /// Replica to a master of the gradients: its part of the sum.
 struct gradient_part {
-  /// Sum of the losses of its samples, divided by the samples of the batch; in
-  /// the first chunk of a gradient, else 0.
+  /// Sum of its samples' losses, divided by the number of samples in the batch;
+  /// in the first chunk of a gradient, else 0.
   double loss = 0;
-  /// Gradient of that, or a chunk of it. Empty: zero, for a replica without
-  /// samples.
+  /// Gradient of that loss, or a chunk of it. Empty: zero, for a replica
+  /// without samples.
   flat_array gradient;
   /// From a relay: `gradient` is the sum in float64 of gradients in float32.
   bool narrow = false;
-  /// Time it took relays to add up, in seconds.
+  /// Time that relays took to add up, in seconds.
   double seconds = 0;
 };
 
@@ -73,7 +73,7 @@ struct gradient_sum {
   double seconds = 0;
 };
 
-/// Replica to trainer: its part of the held-out samples.
+/// Replica to trainer: results on its part of the held-out samples.
 struct evaluation {
   std::uint64_t samples = 0;
   std::uint64_t correct = 0;
@@ -87,7 +87,7 @@ using gradient_master = sync_master_actor<gradient_part, gradient_sum>;
 /// One for each lane of the exchange; see `gradient_exchange`.
 using gradient_masters = std::vector<gradient_master>;
 
-/// Replica 0 to the others, by the trainer: what they register with.
+/// Replica 0 to the others, via the trainer: what they register with.
 struct lineup {
   layer_masters layers;
   gradient_masters gradients;
@@ -204,14 +204,15 @@ namespace syncnorm::train {
 /// Every request is answered; an error's text is one line for the user.
 using replica_actor = compat::typed_actor<
     /// From the trainer, to one of the replicas, before the first step and
-    /// whenever others take part from now on: lead so many replicas, this one
+    /// whenever the participants change: lead that many replicas, this one
     /// included. Answered with what the others need.
     caf::result<lineup>(lead_atom, std::uint64_t),
 
-    /// From the trainer, to the first replica of another process: stand relays
+    /// From the trainer, to the first replica of another process: place relays
     /// in front of that lineup for replicas `first` to `first` + `count` - 1,
-    /// of that process and of those below it. Answered with the lineup that
-    /// these follow: one message a layer and round leaves the process.
+    /// of its process and of those below it. Answered with the lineup that
+    /// these replicas follow: one message per layer and round leaves the
+    /// process.
     caf::result<lineup>(relay_atom, lineup, std::uint64_t, std::uint64_t),
 
     /// From the trainer, to the first replica of a process that has others
@@ -220,16 +221,16 @@ using replica_actor = compat::typed_actor<
     caf::result<std::string>(open_atom),
 
     /// From the trainer, to the first replica of a process below another one:
-    /// connect to that, so that what is sent to its relays goes straight there.
+    /// connect to that one, so that messages to its relays go there directly.
     caf::result<void>(reach_atom, std::string),
 
     /// From the trainer, to the others: follow that lineup as replica number
-    /// `index` (1 or more) of so many.
+    /// `index` (1 or more) of that many.
     caf::result<void>(follow_atom, lineup, std::uint64_t, std::uint64_t),
 
-    /// From the trainer, to all replicas, when others take part from now on:
-    /// this one is number `index`, from 0, of so many on its machine. Relays of
-    /// before end.
+    /// From the trainer, to all replicas, when the participants change: this
+    /// one is number `index`, from 0, of that many on its machine. Earlier
+    /// relays end.
     caf::result<void>(settle_atom, std::uint64_t, std::uint64_t),
 
     /// From the trainer, to all replicas: one step of the training. After an
@@ -243,21 +244,21 @@ using replica_actor = compat::typed_actor<
     /// running statistics where replicas share them.
     caf::result<std::uint64_t>(hash_atom),
 
-    /// From the trainer, between steps, to the first replica: what the others
-    /// are to be equal to, and what a checkpoint is made from.
+    /// From the trainer, between steps, to the first replica. Answered with the
+    /// state that the others must equal, and that a checkpoint is made from.
     caf::result<model_state>(state_atom),
 
-    /// From the trainer, before the first step and when others take part: go on
-    /// from that state, of replica 0 or of a checkpoint. After an error the
-    /// replica is as it was before.
+    /// From the trainer, before the first step and when the participants
+    /// change: continue from that state, of replica 0 or of a checkpoint. After
+    /// an error the replica is as it was before.
     caf::result<void>(assume_atom, model_state),
 
-    /// From the trainer: still there? Answered with why what it sends does not
-    /// get to the process above it, or with nothing.
+    /// From the trainer: still there? Answered with why its messages do not get
+    /// to the process above it, or with an empty text.
     caf::result<std::string>(ping_atom)>;
 
-/// What a process publishes for those below it in the tree of processes: by it
-/// they connect.
+/// What a process publishes for those below it in the tree of processes: they
+/// connect through it.
 using door_actor = compat::typed_actor<
     /// From those below: still there?
     caf::result<void>(ping_atom)>;
@@ -271,17 +272,17 @@ struct application {
   /// What must be equal in all processes; see `run_identity`.
   std::string identity;
   std::vector<replica_actor> replicas;
-  /// Made up when the process starts: tells it from one of the same name.
+  /// Made up when the process starts: tells it from another of the same name.
   std::uint64_t start = 0;
 };
 
 /// Host to the trainer: a process that takes part.
 struct process_entry {
-  /// Counts the processes from 1 in the order of their coming; never reused.
+  /// Counts the processes from 1 in order of arrival; never reused.
   std::uint64_t number = 0;
   std::string name;
   std::int64_t rank = -1;
-  /// Why it does not take part any more; empty: it does.
+  /// Why it no longer takes part; empty: it does.
   std::string gone;
   std::vector<replica_actor> replicas;
 };
@@ -302,8 +303,8 @@ auto inspect(Inspector& f, process_entry& x) {
       compat::field("gone", x.gone), compat::field("replicas", x.replicas));
 }
 
-/// The process that serves a run, as the other processes see it: all that is
-/// published. Errors are one line for the user.
+/// The process that serves a run, as the other processes see it: all that it
+/// publishes. Errors are one line for the user.
 using host_actor = compat::typed_actor<
     /// From a worker: take part in the run. Answered with the process' number
     /// or, as an error, why not.
@@ -313,17 +314,17 @@ using host_actor = compat::typed_actor<
     /// for it: with what to tell the user or, as an error, why it failed.
     caf::result<std::string>(stay_atom, std::uint64_t),
 
-    /// From a worker that wants to go at the end of the step.
+    /// From a worker that wants to leave at the end of the step.
     caf::result<void>(leave_atom, std::uint64_t),
 
     // Only from the host's own process:
 
-    /// From the trainer: the processes; answered when there are so many, or
+    /// From the trainer: the processes; answered when there are that many, or
     /// after that time.
     caf::result<std::vector<process_entry>>(roll_atom, std::uint64_t,
                                             caf::timespan),
 
-    /// From the trainer: a process takes part no more, and why.
+    /// From the trainer: a process no longer takes part, and why.
     caf::result<void>(dismiss_atom, std::uint64_t, std::string),
 
     /// From the trainer: the run has ended, well or not, with a text for all.
@@ -331,10 +332,10 @@ using host_actor = compat::typed_actor<
     /// have.
     caf::result<bool>(end_atom, bool, std::string, caf::timespan),
 
-    /// From the one who hears of it: a connection was refused, and why.
+    /// From the actor that is told of it: a connection was refused, and why.
     caf::result<void>(refused_atom, std::string),
 
-    /// From the trainer: who was refused since it asked last, a line for each.
+    /// From the trainer: who was refused since it last asked, a line for each.
     caf::result<std::vector<std::string>>(refusals_atom),
 
     /// From the host's own timers.

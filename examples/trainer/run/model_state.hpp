@@ -11,13 +11,13 @@
 
 namespace syncnorm::train {
 
-/// All that the steps of a training change in a replica, in the model's fixed
-/// order: numbers alone, whatever the device and the version of libtorch.
+/// All that training steps change in a replica, in the model's fixed order:
+/// only numbers, whatever the device and the version of libtorch.
 struct model_state {
-  /// Of the model that it is of; see `engine::fingerprint`.
+  /// Of the model whose state this is; see `engine::fingerprint`.
   std::uint64_t fingerprint = 0;
   flat_array weights;
-  /// The optimizer's, as many as weights.
+  /// The optimizer's velocity: as many values as weights.
   flat_array velocity;
   /// Running means and variances.
   flat_array statistics;
@@ -35,23 +35,23 @@ auto inspect(Inspector& f, model_state& x) {
                                 compat::field("batches", x.batches));
 }
 
-/// What the state of a model is like.
+/// The layout of a model's state.
 struct model_layout {
   std::uint64_t fingerprint = 0;
-  /// Of the weights and all that is not counted; else float32.
+  /// Whether weights and all values but counts are float64; else float32.
   bool is_float64 = false;
   std::size_t weights = 0;
   std::size_t statistics = 0;
   std::size_t batches = 0;
 };
 
-/// Looks at all of `state` before any of it is used.
+/// Checks all of `state` before any of it is used.
 /// @throws failure with what was expected and found if `state` is of another
 ///         model than `layout`, in another type or of other sizes.
 void require_fit(const model_state& state, const model_layout& layout);
 
-/// Returns `"weights"`, `"velocities"` or `"statistics"`, the first of which
-/// some are not finite; empty if all are.
+/// Returns `"weights"`, `"velocities"` or `"statistics"`, the first that has
+/// values that are not finite; empty if all are finite.
 [[nodiscard]] std::string_view find_not_finite(const model_state& state);
 
 } // namespace syncnorm::train

@@ -19,7 +19,7 @@ door_actor::behavior_type door_behavior(door_actor::pointer) {
   return {[](ping_atom) -> caf::result<void> { return caf::unit; }};
 }
 
-/// Hears whom TLS refused.
+/// Prints whom TLS refused.
 caf::behavior print_refusals() {
   return {[told = refusal_list{}](const std::string& text) mutable {
     if (auto line = told.add(text))

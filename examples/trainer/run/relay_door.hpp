@@ -7,9 +7,9 @@
 
 namespace syncnorm::train {
 
-/// How the processes that have joined a run meet each other, where the server
-/// has too many to take in what all of them send: one opens a port, those below
-/// it in the tree connect to it. One object a process.
+/// How the processes that have joined a run connect to each other, if they are
+/// too many for the server to receive what all of them send: one opens a port,
+/// those below it in the tree connect to it. One object per process.
 class relay_door {
 public:
   /// @param options must live as long as this object.
@@ -18,21 +18,21 @@ public:
   relay_door& operator=(const relay_door&) = delete;
   ~relay_door();
 
-  /// Opens the port, unless it is open, at `options.listen` or, left out, at
-  /// the address by which this process reaches the server.
+  /// Opens the port, unless it is open, at `options.listen` or, if that is
+  /// empty, at the address by which this process reaches the server.
   /// @returns `HOST:PORT`.
-  /// @throws failure if the address cannot be had.
+  /// @throws failure if the address is not available.
   std::string open();
 
   /// Connects to the process whose door is at `where`.
   /// @throws failure if nobody answers there in time.
   void reach(const std::string& where);
 
-  /// Nobody is above this process any more.
+  /// From now on, no process is above this one.
   void leave();
 
-  /// Returns why what this process sends does not get to the one that it has
-  /// reached; empty: it does, or none is above it.
+  /// Returns why messages of this process do not get to the one above it;
+  /// empty: they do, or no process is above it.
   [[nodiscard]] std::string find_break() const;
 
 private:
@@ -46,7 +46,7 @@ private:
   std::string where_;
   door_actor above_;
   std::string above_where_;
-  /// Why it was not reached; empty: it was.
+  /// Why the one above was not reached; empty: it was.
   std::string why_;
 };
 

@@ -9,8 +9,8 @@
 namespace syncnorm::train {
 
 /// The relays of one process: its replicas, and relays of other processes,
-/// register with them, and one message a layer and round goes on. They end with
-/// this object.
+/// register with them, and one message per layer and round is passed on. They
+/// end with this object.
 class relay_station {
 public:
   relay_station() = default;
@@ -19,8 +19,8 @@ public:
   ~relay_station();
 
   /// Spawns a relay for each master of `parent`.
-  /// @param range the replicas that they stand for.
-  /// @returns what they follow.
+  /// @param range the replicas that the relays stand for.
+  /// @returns the lineup that these replicas follow.
   /// @throws failure, and spawns none, if `parent` lacks a master.
   lineup open(caf::actor_system& system, const lineup& parent,
               replica_range range);

@@ -34,7 +34,7 @@ double seconds_since(clock::time_point start) {
   return time.count();
 }
 
-/// Time in which the calling thread has run, in seconds.
+/// Time for which the calling thread has run, in seconds.
 double thread_seconds() {
   timespec time{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
@@ -51,9 +51,9 @@ struct replica_place {
   std::size_t index = 0;
   std::size_t replicas = 1;
   device where;
-  /// Those that its process may use.
+  /// The cores that its process may use.
   std::vector<int> cores;
-  /// Its own, if its process has one for each of its replicas.
+  /// Its own core, if its process has one for each of its replicas.
   std::optional<int> core;
 };
 
@@ -64,7 +64,7 @@ struct replica_parts {
   dataset_ptr data;
   std::unique_ptr<engine> machine;
   std::unique_ptr<gradient_exchange> gradients;
-  /// Of the first replica in a process that is not the host.
+  /// Only for the first replica in a process that is not the host.
   std::unique_ptr<relay_station> station;
   std::unique_ptr<relay_door> door;
 };
@@ -136,8 +136,9 @@ public:
 
 private:
   /// The handler's edge: answers what `f` returns or, in one line, why it
-  /// threw. Then this replica takes part no more, and says so to the others.
-  /// @param who names it, unless it is this replica by its number.
+  /// threw. If it threw, this replica no longer takes part, and tells the
+  /// others so.
+  /// @param who names the culprit; empty: this replica, by its number.
   template <class F>
   auto guarded(F f, std::string who = {}) -> caf::result<decltype(f())> {
     prepare_thread();
@@ -164,8 +165,8 @@ private:
       stay_on({*core});
   }
 
-  /// As many replicas on this machine as cores have a core each, and leave it
-  /// at once to the threads that carry messages: no core is left for these.
+  /// If this machine has as many replicas as cores, each has a core, and leaves
+  /// it at once to the threads that carry messages: no core is left for these.
   void settle(std::size_t index, std::size_t count) {
     require_place(index, count);
     parts_->station.reset();
@@ -186,7 +187,7 @@ private:
     parts_->machine->give_up(why);
     if (parts_->gradients)
       parts_->gradients->give_up(why);
-    // Nor does it do a step that it was told in advance.
+    // Nor does it do a step that was requested in advance.
     parts_->gradients.reset();
     return make_error(code, why);
   }

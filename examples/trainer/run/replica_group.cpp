@@ -14,7 +14,7 @@ namespace syncnorm::train {
 
 namespace {
 
-/// A replica that has not answered by then does not any more.
+/// In deadlines: a replica that has not answered by then never will.
 constexpr int patience = 10;
 
 /// The text of a node begins with a hash of its machine.
@@ -141,7 +141,7 @@ std::uint64_t replica_group::participants_of(const lineup& leader) {
     return 0;
   caf::expected<std::uint64_t> result{caf::sec::runtime_error};
   caf::scoped_actor self{system_};
-  // That of the gradients is like those of the layers.
+  // The gradients' master is like those of the layers.
   compat::request_within(self, deadline_, leader.gradients[0],
                          get_metrics_atom_v)
       .receive([&](const sync_metrics& x) { result = x.participants; },
@@ -152,7 +152,7 @@ std::uint64_t replica_group::participants_of(const lineup& leader) {
 }
 
 std::vector<lineup> replica_group::relay(const lineup& leader) {
-  // Neighbours of one process.
+  // Groups neighbours of one process.
   std::vector<replica_actor> firsts;
   std::vector<std::size_t> counts;
   for (const auto& member : members_) {

@@ -21,7 +21,7 @@ struct culprit {
   std::string why;
 };
 
-/// A replica answered an error or did not answer.
+/// A replica answered with an error or did not answer.
 class replica_failure : public failure {
 public:
   explicit replica_failure(const std::string& what,
@@ -31,13 +31,14 @@ public:
         culprits_{std::move(culprits)},
         leader_{leader} {}
 
-  /// Whose own fault it is; empty if that cannot be told.
+  /// The replicas whose own fault it is; empty if that is unknown.
   [[nodiscard]] const std::vector<culprit>& culprits() const noexcept {
     return culprits_;
   }
 
-  /// Of a step, replica 0's report: with it the step has been done, and others
-  /// that have not are behind. Without it, replica 0 is as it was before.
+  /// If a step failed, replica 0's report: with it, the step has been done, and
+  /// replicas that have not done it are behind. Without it, replica 0 is as it
+  /// was before.
   [[nodiscard]] const std::optional<step_report>& leader() const noexcept {
     return leader_;
   }
@@ -53,7 +54,7 @@ class replica_group {
 public:
   /// @param deadline how long a replica may be silent after another has failed,
   ///                 or when it is asked whether it is there; ten times that,
-  ///                 after another has answered, or for what takes no long
+  ///                 after another has answered, or for what needs no long
   ///                 computing.
   /// @param fan_in   see `plan_process_tree`.
   replica_group(caf::actor_system& system, std::vector<replica_actor> members,
@@ -67,28 +68,28 @@ public:
     return members_.size();
   }
 
-  /// From now on these, of which the first one was the first before.
+  /// Replaces the members; the first one must stay the first.
   void replace(std::vector<replica_actor> members);
 
-  // All throw `replica_failure` with the text of the replica at fault if one of
-  // them answers an error.
+  // All of these throw `replica_failure` with the text of the replica at fault
+  // if a replica answers with an error.
 
-  /// Makes them take part in the same rounds: to be called before the first
-  /// step, after `replace` and after a step that failed.
-  /// @returns how many messages a round come to the masters, as they say; 0 if
-  ///          there are none.
+  /// Makes the replicas take part in the same rounds: to be called before the
+  /// first step, after `replace` and after a failed step.
+  /// @returns how many messages per round the masters say they get; 0 if there
+  ///          are no masters.
   std::uint64_t assemble();
 
-  /// Makes all of them equal to replica 0.
+  /// Makes all replicas equal to replica 0.
   void level();
 
-  /// Has every replica do one step. Another one may be begun before it has
-  /// ended: a replica goes on to that without waiting for anybody, and refuses
-  /// it if the one before has failed.
+  /// Has every replica do one step. The next one may be begun before this one
+  /// has ended: a replica continues with it without waiting for anybody, and
+  /// refuses it if the one before has failed.
   void begin_step(const step_plan& plan);
 
-  /// Waits for the step that was begun first; the reports in the replicas'
-  /// order.
+  /// Waits for the step that was begun first; returns the reports in the
+  /// replicas' order.
   std::vector<step_report> end_step();
 
   /// Whether a step was begun and has not ended.
@@ -96,7 +97,8 @@ public:
     return !steps_.empty();
   }
 
-  /// The held-out samples [0, samples), over the first `replicas` of them.
+  /// Evaluates the held-out samples [0, samples) on the first `replicas`
+  /// replicas.
   evaluation evaluate(std::uint64_t samples, std::size_t replicas);
 
   /// @throws failure also if two replicas have different hashes.
@@ -106,20 +108,20 @@ public:
   /// @throws failure also if replica 0 may be in the middle of a step.
   model_state state();
 
-  /// Has every replica go on from `state`.
+  /// Has every replica continue from `state`.
   void assume(const model_state& state);
 
-  /// Has replica 0 go on from `state`; `level` gives it to the others.
+  /// Has replica 0 continue from `state`; `level` gives it to the others.
   void lead_with(const model_state& state);
 
-  /// What each answers when it is asked whether it is there: nothing, why what
-  /// it sends does not get to the process above it, or an empty text.
+  /// What each replica answers when asked whether it is there: nothing, why its
+  /// messages do not get to the process above it, or an empty text.
   std::vector<std::optional<std::string>> who_is_there();
 
 private:
   [[nodiscard]] std::uint64_t participants_of(const lineup& leader);
 
-  /// Tells each how many share its machine.
+  /// Tells each replica how many share its machine.
   void settle();
 
   /// Connects the processes of `tree` with those above them.
@@ -127,19 +129,19 @@ private:
   void connect(const process_tree& tree,
                const std::vector<replica_actor>& firsts);
 
-  /// Whom each replica follows: `leader`, or relays.
+  /// What each replica follows: `leader`, or relays.
   std::vector<lineup> relay(const lineup& leader);
 
-  /// Stands the relays of `tree` in front of `leader`; their lineups.
+  /// Places the relays of `tree` in front of `leader`; returns their lineups.
   std::vector<lineup> spawn_relays(const process_tree& tree,
                                    const std::vector<replica_actor>& firsts,
                                    const lineup& leader);
 
-  /// Of what takes as long as a replica computes, or with `is_long` false, no
-  /// longer than that.
+  /// For requests that take as long as a replica computes or, with `is_long`
+  /// false, need no long computing.
   [[nodiscard]] gather_limits limits(bool is_long) const;
 
-  /// As `ask`, of `members`.
+  /// As `ask`, but asks `members`.
   template <class Result, class Make>
   std::vector<Result> ask_some(std::vector<replica_actor> members, Make make,
                                bool is_long = false);
@@ -149,7 +151,7 @@ private:
   template <class Result, class Make>
   std::vector<Result> ask(std::size_t count, Make make, bool is_long = false);
 
-  /// The failure of which `all`, the answers of `members`, tell, if they do.
+  /// The failure that `all`, the answers of `members`, report, if they do.
   template <class Result>
   [[nodiscard]] std::optional<replica_failure>
   failure_of(const answers<Result>& all,

@@ -9,16 +9,16 @@ namespace syncnorm::train {
 
 namespace {
 
-/// When it was asked, in nanoseconds of a clock that only goes forward; 0: not
-/// yet.
+/// When the stop was requested, in nanoseconds of a clock that only goes
+/// forward; 0: not yet.
 std::atomic<std::int64_t> requested = 0;
 static_assert(std::atomic<std::int64_t>::is_always_lock_free,
               "a signal handler may touch lock-free atomics only");
 
-/// A terminal and the launcher below it both tell a process of one Ctrl-C.
+/// A terminal and the launcher below it both send one Ctrl-C to a process.
 constexpr std::int64_t same_request = 1'000'000'000;
 
-/// Also in a handler, as the next one.
+/// Also called in a signal handler, like the next function.
 std::int64_t nanoseconds_now() {
   std::timespec now{};
   clock_gettime(CLOCK_MONOTONIC, &now);

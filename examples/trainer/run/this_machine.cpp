@@ -16,7 +16,7 @@ namespace {
 
 using address_list = std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)>;
 
-/// For datagrams: connecting sends nothing, but chooses a way.
+/// For datagrams: connecting sends nothing, but chooses a route.
 address_list look_up(const std::string& host, int family) {
   addrinfo hints{};
   hints.ai_family = family;
@@ -49,7 +49,7 @@ std::string own_address_to(const addrinfo& there) {
 
 void keep_freed_memory() noexcept {
 #ifdef __GLIBC__
-  // The most that mallopt takes: half of what one heap of a thread may have.
+  // The most that mallopt accepts: half of what a thread's heap may have.
   constexpr int megabytes32 = 32 << 20;
   mallopt(M_MMAP_THRESHOLD, megabytes32);
   mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());

@@ -34,8 +34,8 @@ double mean_waiting(const std::vector<step_report>& reports) {
   return sum / static_cast<double>(reports.size());
 }
 
-/// Whether what a replica says, behind the name of its process, is why one of
-/// them is out.
+/// Whether `news` already tells `why`, apart from the name of a process before
+/// it.
 bool tells(const std::vector<std::string>& news, const std::string& why) {
   auto name = why.find(": ");
   return name != std::string::npos
@@ -95,7 +95,7 @@ trainer::trainer(const settings& options, const dataset& data, fleet& processes,
     state_ = *found;
     saved_step_ = found->step;
     auto file = checkpoint_file(options);
-    // The others get it when the replicas are assembled.
+    // The others get the state when the replicas are assembled.
     replicas_.lead_with(
         unpack(read_whole(file), file, options, data.training.shape));
     display_.note(fmt::format("resumed after step {} from {}", state_.step,
@@ -112,7 +112,7 @@ std::string trainer::run() {
       advance();
     } catch (const replica_failure& x) {
       recover(x);
-      // Whoever is missing may have been lost after the step was done.
+      // A missing replica may have been lost after the step was done.
       if (state_.step == before)
         continue;
     }
@@ -241,13 +241,14 @@ void trainer::step() {
     since_ = clock::now();
     replicas_.begin_step(plan);
   }
-  // Whoever is done with it has what comes next, and need not wait for it.
+  // A replica that is done with this step then has the next one already, and
+  // need not wait for it.
   if (!must_pause_after(plan))
     replicas_.begin_step(plan_of(plan.step + 1, plan.end));
   try {
     end_step();
   } catch (const replica_failure&) {
-    // The next one fails as well, unless replica 0 has done both and only
+    // The next step fails as well, unless replica 0 has done both and only
     // their reports are missing.
     while (replicas_.has_begun())
       try {
@@ -265,7 +266,7 @@ void trainer::end_step() {
     check_finite(reports);
     account(plan, reports);
   } catch (const replica_failure& x) {
-    // Whoever is missing has been lost after the gradients were added.
+    // The missing replicas were lost after the gradients were added.
     if (x.leader()) {
       check_finite({*x.leader()});
       account(plan, {*x.leader()});
@@ -317,7 +318,7 @@ void trainer::check_finite(const std::vector<step_report>& reports) const {
   for (std::size_t i = 0; i < reports.size(); ++i)
     if (!reports[i].finite)
       bad.push_back(i);
-  // Every part finite and the sum not: all of them together.
+  // Every part is finite and the sum is not: all of them together.
   if (bad.empty()) {
     bad.resize(reports.size());
     std::iota(bad.begin(), bad.end(), std::size_t{0});
@@ -426,11 +427,11 @@ std::string trainer::checkpoint_before() const {
 }
 
 std::string trainer::conclude() {
-  // A run that goes on from its last step has none.
+  // A run that continues from its last step has no evaluation.
   auto result = evaluated_;
   while (!result)
     try {
-      // Who has come since the last step has the first weights.
+      // A process that has come since the last step has the initial weights.
       if (!assembled_)
         assemble();
       result = evaluate();

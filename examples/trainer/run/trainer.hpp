@@ -16,13 +16,13 @@
 
 namespace syncnorm::train {
 
-/// The state from which a run goes on, if `options` say so.
+/// The state from which a run continues, if `options` say so.
 /// @throws failure if there is no checkpoint, if it is damaged or of another
 ///         run; or, without `--resume`, if there is one that would be lost.
 [[nodiscard]] std::optional<run_state> find_state(const settings& options,
                                                   const dataset& data);
 
-/// The file of the checkpoint of `options`.
+/// The checkpoint file of `options`.
 [[nodiscard]] std::string checkpoint_file(const settings& options);
 
 /// Coordinates the replicas of one run: steps, epochs, checkpoints. It speaks
@@ -38,8 +38,8 @@ public:
   /// @returns the last line for the user.
   /// @throws failure with one line that names what went wrong. The last
   ///         checkpoint is as it was; if a process was lost, a replica failed
-  ///         or the report cannot be written, there is one of the last whole
-  ///         step, or the line says why not.
+  ///         or the report cannot be written, there is a checkpoint of the last
+  ///         complete step, or the line says why not.
   std::string run();
 
 private:
@@ -56,7 +56,7 @@ private:
   void lose(const std::vector<std::string>& news, const std::string& why);
   [[noreturn]] void give_up(const std::string& why);
   void finish_epoch();
-  /// Adds to the report, as long as that can be written.
+  /// Adds to the report, as long as it can be written.
   void record(const metrics_row& row);
   void save();
   void write_checkpoint();
@@ -84,17 +84,17 @@ private:
   std::optional<report> report_;
   /// Why the report cannot be written; empty if it can.
   std::string report_failure_;
-  /// The step of the checkpoint that is there.
+  /// The step of the existing checkpoint.
   std::optional<std::uint64_t> saved_step_;
   /// Whether the replicas take part in the same rounds.
   bool assembled_ = false;
-  /// Whether `stop` has said so.
+  /// Whether `stop` has asked to end the run.
   bool stopping_ = false;
   /// When the step before ended, or this one began.
   std::chrono::steady_clock::time_point since_;
-  /// Of the epoch that ended last.
+  /// The evaluation of the epoch that ended last.
   std::optional<evaluation> evaluated_;
-  /// What the last evaluation took.
+  /// How long the last evaluation took.
   std::chrono::duration<double> evaluation_time_{};
 };
 

@@ -90,7 +90,7 @@ private:
     quit();
   }
 
-  /// One that was not admitted has this as its answer as well.
+  /// A process that was not admitted also gets this as its answer.
   void fail(const std::string& why) {
     if (std::exchange(ended_, true))
       return;
@@ -113,7 +113,7 @@ using clock = std::chrono::steady_clock;
 
 using stop_function = std::function<bool()>;
 
-/// Waits for `x`, and looks for Ctrl-C meanwhile.
+/// Waits for `x`, and checks for Ctrl-C meanwhile.
 /// @throws failure with the text `stopped` if that comes first.
 template <class T>
 T await(std::future<T> x, const stop_function& stop,
@@ -131,15 +131,15 @@ struct target {
   clock::time_point until;
 };
 
-/// What came of trying to connect.
+/// The result of trying to connect.
 struct attempts {
   caf::expected<host_actor> last;
-  /// Why it failed before, if that was not as in the end.
+  /// Why it failed before, if not for the final reason.
   std::string earlier;
 };
 
-/// Tries until the host answers, it is too late, or trying is of no use; a host
-/// that is not there yet may come.
+/// Tries until the host answers, it is too late, or trying is useless; a host
+/// that is not there yet may still come.
 attempts try_to_connect(caf::actor_system& system, const target& to,
                         const stop_function& stop) {
   std::string reason, earlier;
@@ -158,7 +158,7 @@ attempts try_to_connect(caf::actor_system& system, const target& to,
   }
 }
 
-/// As `try_to_connect`, on a thread of its own: who tries cannot be
+/// As `try_to_connect`, on a thread of its own: an attempt cannot be
 /// interrupted.
 std::future<attempts> begin_to_connect(caf::actor_system& system,
                                        const target& to,
@@ -175,8 +175,8 @@ std::future<attempts> begin_to_connect(caf::actor_system& system,
   return result;
 }
 
-/// Why nobody has answered. The last attempt may have found nobody any more
-/// where an earlier one was refused, or had too little time.
+/// Why nobody has answered. The last attempt may have found nobody where an
+/// earlier one was refused, or may have had too little time.
 std::string silence_text(const endpoint& where, const attempts& made) {
   if (!is_known_host(where.host))
     return fmt::format("the name {} could not be resolved", where.host);

@@ -9,8 +9,8 @@
 namespace syncnorm::train {
 
 /// Takes part in the run that is served at `options.join`, until it ends.
-/// @param app  what this process says of itself; `start` is made up here.
-/// @param note is told that it has been admitted.
+/// @param app  what this process says about itself; `start` is set here.
+/// @param note is told that this process has been admitted.
 /// @param stop is asked from time to time whether to leave, by several threads.
 /// @returns what to tell the user at the end.
 /// @throws failure if nobody answers there within `options.patience`, if this

@@ -47,8 +47,7 @@ void caf_main(caf::actor_system& system) {
   auto layout = make_layout(dtype::float32, std::array<std::int64_t, 2>{4, 3});
   shared_tensor batch{const_tensor_view{memory->data(), layout}, memory};
 
-  // All copies are asked before an answer is waited for: each waits for the
-  // others.
+  // Ask all copies before waiting for an answer: each waits for the others.
   caf::scoped_actor self{system};
   // begin: ask
   auto upper = self->request(stages[0]->slave(), caf::infinite, forward_atom_v,
@@ -59,7 +58,7 @@ void caf_main(caf::actor_system& system) {
   auto first = first_value(std::move(upper)); // (1 - 4) / sqrt(5)
   auto third = first_value(std::move(lower)); // (5 - 4) / sqrt(5)
 
-  // The slave actors end with this. Without it they live as long as the stages,
+  // This ends the slave actors. Without it, they live as long as the stages,
   // and the actor system waits for them.
   release_replicas(stages);
   // end: stages

@@ -1,5 +1,5 @@
-// Threads as participants: each waits for the others where an actor would go
-// on. One gives up a round; all register again.
+// Threads as participants: each waits for the others where an actor would
+// continue. One gives up a round; all register again.
 
 #include "syncnorm/sync_master.hpp"
 
@@ -56,7 +56,7 @@ std::string lead(owner_type& master) {
 // end: owner
 
 // begin: run
-/// A generation of the owner and two slaves; what all of them say.
+/// One generation of the owner and two slaves; returns what each of them says.
 std::array<std::string, 3> run(owner_type& master, bool is_well) {
   std::array<std::string, 3> said;
   std::thread one{[&] { said[1] = take_part(master, 1, true); }};

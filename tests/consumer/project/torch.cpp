@@ -1,6 +1,6 @@
-// A libtorch program of somebody's own: two copies of a net, a thread each,
-// take a step on half of a batch each, and have the weights of one that has all
-// of it.
+// A user's own libtorch program: two copies of a net, each in a thread of its
+// own, take a step on half of a batch each, and get the weights of one net that
+// has the whole batch.
 
 #include "syncnorm/message_types.hpp"
 #include "syncnorm/nn/convert_model.hpp"
@@ -47,7 +47,7 @@ void step_together(caf::actor_system& system, const std::vector<net>& copies,
       sum_of_squares(copies[r], parts[r]).backward();
     }));
   for (auto& replica : replicas)
-    replica.get(); // throws what its thread has thrown
+    replica.get(); // rethrows what its thread has thrown
   auto first = copies[0]->parameters();
   for (std::size_t r = 1; r < copies.size(); ++r)
     for (std::size_t i = 0; i < first.size(); ++i)

@@ -49,7 +49,7 @@ struct pass {
 
 std::vector<pass> forward(caf::scoped_actor& self, const stage_list& stages,
                           const std::vector<shared_tensor>& xs) {
-  // All are asked before an answer is waited for.
+  // Ask all before waiting for an answer.
   std::vector<decltype(self->request(stages[0]->slave(), caf::infinite,
                                      forward_atom_v, xs[0]))>
       pending;
@@ -117,7 +117,7 @@ void evaluate(caf::scoped_actor& self, const stage_list& stages) {
 }
 // end: state
 
-// One step of gradient descent on the weight, with what all copies have.
+// One step of gradient descent on the weight, with the gradients of all copies.
 void step(caf::scoped_actor& self, const stage_list& stages, double rate) {
   double gradient = 0;
   for (const auto& stage : stages)

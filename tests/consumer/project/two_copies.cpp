@@ -1,5 +1,5 @@
-// Two copies of a layer, a thread each, normalize half of a batch each by the
-// mean and the variance of all of it. Prints -1.34164 1.34164.
+// Two copies of a layer, in a thread each, normalize half of a batch each by
+// the mean and the variance of the whole batch. Prints -1.34164 1.34164.
 
 // begin: program
 #include <syncnorm/batch_norm_layer.hpp>
