@@ -2,8 +2,8 @@
 
 // The seam between the front and the two backends. The functions of the public
 // headers check their arguments (kernels/validate.hpp), then call the function
-// of the same name here by the device of the execution. So whatever is below
-// may rely on what the public documentation asks for:
+// of the same name here for the execution's device. So everything below may
+// rely on what the public documentation requires:
 //
 // - views are well-formed: 1 <= C <= 2^48, N, S >= 0, sample stride >= C * S, a
 //   data pointer that is aligned to the element and not null unless N * S is 0;
@@ -19,8 +19,8 @@
 // - masks are aligned to 8 bytes; residual and residual_grad have the sample
 //   stride of the output beside them; `sums.count` is at least N * S.
 //
-// What only a CUDA runtime can know (does the stream belong to the device, did
-// a launch fail) the functions of `cuda` check themselves, first of all.
+// The functions of `cuda` themselves check, first of all, what only a CUDA
+// runtime can know (does the stream belong to the device, did a launch fail).
 
 #include "syncnorm/batch_norm.hpp"
 #include "syncnorm/device_runtime.hpp"
@@ -38,10 +38,10 @@ namespace syncnorm {
   return run.where.type == device_type::cpu;
 }
 
-/// How each channel is normalized: by an inverse standard deviation that the
-/// caller gives, in training, or one made from a running variance, in
-/// evaluation; so that evaluation is no kernel of its own. C elements each of
-/// the tensor's `statistics_type`.
+/// How each channel is normalized: in training by an inverse standard deviation
+/// that the caller gives, in evaluation by one made from a running variance, so
+/// that evaluation needs no kernel of its own. Each array has C elements of the
+/// tensor's `statistics_type`.
 struct channel_normalizer {
   /// Null only in the backward pass of evaluation.
   const void* mean = nullptr;
@@ -65,7 +65,7 @@ namespace syncnorm::cpu {
 void batch_moments(const execution& run, const const_tensor_view& x,
                    const moments_view& out, const workspace& scratch);
 
-/// At least one part has a count above 0. `out.count` is not to be read.
+/// At least one part has a count above 0. `out.count` must not be read.
 void merge_moments(const execution& run,
                    std::span<const const_moments_view> parts,
                    const moments_view& out);
@@ -76,8 +76,8 @@ void finalize_moments(const execution& run, const const_moments_view& total,
 
 /// `normalize` and `normalize_eval`.
 /// @param upcoming  elements from each one of x to one that the caller reads
-///                  next: brought nearer meanwhile, where the output goes past
-///                  the caches. 0: x itself.
+///                  next, which is prefetched meanwhile where the output goes
+///                  past the caches. 0: x itself.
 void normalize(const execution& run, const const_tensor_view& x,
                const channel_normalizer& channel, const tensor_view& y,
                const fused_tail& tail, std::int64_t upcoming = 0);
@@ -95,9 +95,9 @@ struct backward_input_call {
 
 [[nodiscard]] std::size_t backward_reduce_workspace(const tensor_layout& x);
 
-/// @param beside  what is done, too, while memory is waited for: on planes,
-///                without a mask, of an output that is written past the caches;
-///                null: nothing.
+/// @param beside  an operation that is also done, while the reduction waits for
+///                memory: on planes, without a mask, with an output written
+///                past the caches; null: none.
 void backward_reduce(const execution& run, const const_tensor_view& dy,
                      const const_tensor_view& x,
                      const channel_parameters& parameters,
@@ -144,8 +144,8 @@ void batch_norm_backward(const execution& run, const const_tensor_view& dy,
 
 } // namespace syncnorm::cpu
 
-// The same list for CUDA devices, less the whole passes; defined in a build
-// with CUDA.
+// The same functions for CUDA devices, except the whole passes; defined in a
+// build with CUDA.
 namespace syncnorm::cuda {
 
 /// CUDA devices that the runtime shows; 0 where there is no driver. Does not

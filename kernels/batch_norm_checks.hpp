@@ -1,6 +1,6 @@
 #pragma once
 
-// The checks of what the operations of `batch_norm.hpp` are given.
+// The checks of the arguments of the operations of `batch_norm.hpp`.
 
 #include "kernels/backend.hpp"
 #include "kernels/validate.hpp"
@@ -15,7 +15,7 @@ namespace syncnorm {
 void check_affine(const call_check& check, const channel_parameters& parameters,
                   dtype type);
 
-/// What `normalize` and `normalize_eval` are given of each element.
+/// The arguments of `normalize` and `normalize_eval` for each element.
 void check_normalize(const call_check& check, const const_tensor_view& x,
                      const tensor_view& y, const fused_tail& tail);
 
@@ -24,7 +24,7 @@ void check_normalize(const call_check& check, const const_tensor_view& x,
 [[nodiscard]] used_memory memory_of(const workspace& scratch,
                                     const const_tensor_view& x);
 
-/// What normalization writes, apart from its inputs; `check_normalize` has
+/// What normalization writes lies apart from its inputs; `check_normalize` has
 /// compared y with x and the residual.
 void check_written(const call_check& check, const const_tensor_view& x,
                    const tensor_view& y, const fused_tail& tail,
@@ -36,32 +36,32 @@ check_statistics(const call_check& check, const running_statistics& statistics,
                  double eps, eps_mode mode,
                  const channel_parameters& parameters, dtype type);
 
-/// What `backward_reduce` is given.
+/// The arguments of `backward_reduce`.
 void check_reduce(const call_check& check, const const_tensor_view& dy,
                   const const_tensor_view& x,
                   const channel_parameters& parameters,
                   const std::uint8_t* mask, const backward_sums& out);
 
-/// What a reduction writes, apart from what it reads.
+/// What a reduction writes lies apart from what it reads.
 void check_reduced(const call_check& check, const const_tensor_view& dy,
                    const const_tensor_view& x,
                    const channel_parameters& parameters,
                    const std::uint8_t* mask, const backward_sums& out,
                    const workspace& scratch);
 
-/// What is written of the input's gradient, apart from what is read of each
-/// channel and the mask.
+/// What is written for the input's gradient lies apart from what is read for
+/// each channel and from the mask.
 void check_gradient_written(const call_check& check, const tensor_view& dx,
                             const void* residual_grad, const std::uint8_t* mask,
                             std::initializer_list<used_memory> per_channel);
 
-/// What `backward_input` and `backward_input_eval` are given of each element,
-/// but for x.
+/// The arguments of `backward_input` and `backward_input_eval` for each
+/// element, except x.
 void check_input_gradient(const call_check& check, const const_tensor_view& dy,
                           const std::uint8_t* mask, const tensor_view& dx,
                           const void* residual_grad);
 
-/// What `check_input_gradient` says of dy, of x.
+/// Checks x as `check_input_gradient` checks dy.
 void check_input(const call_check& check, const const_tensor_view& x,
                  const tensor_view& dx, const void* residual_grad);
 

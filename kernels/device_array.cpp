@@ -62,7 +62,7 @@ void device_event::synchronize() const {
 device_stream device_stream::make(device_runtime& runtime,
                                   const device& where) {
   runtime.require(where);
-  // First, as a stream that nothing holds would stay for ever.
+  // First, because a stream that nothing holds would never be destroyed.
   auto made = std::make_shared<state>();
   made->runtime = &runtime;
   made->run = {where, runtime.make_stream(where), nullptr};
@@ -94,7 +94,7 @@ const execution& device_stream::run() const noexcept {
 
 device_event device_stream::record() const {
   require_stream("device_stream::record", *this);
-  // First, as an event that nothing holds would stay for ever.
+  // First, because an event that nothing holds would never be destroyed.
   auto made = std::make_shared<device_event::state>();
   made->runtime = &runtime();
   made->where = where();
@@ -135,7 +135,7 @@ struct device_array::block {
   dtype type = dtype::float32;
   void* data = nullptr;
   device_event ready;
-  /// A reader of which nobody knows when it ends may still need it.
+  /// A reader whose end nobody knows may still need it.
   std::atomic<bool> is_kept = false;
 
   ~block() {
@@ -150,7 +150,7 @@ device_array::device_array(const device_stream& stream, dtype type,
       size_{size} {
   block_->stream = require_stream("device_array", stream);
   block_->type = type;
-  // A kernel's arguments are not null, even of an empty array.
+  // A kernel's arguments are not null, even for an empty array.
   auto bytes = std::max<std::size_t>(size, 1) * size_of(type);
   block_->data = stream.runtime().allocate(stream.run(), bytes);
 }

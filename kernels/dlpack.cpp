@@ -81,8 +81,8 @@ std::vector<std::int64_t> dense_strides(sizes_type sizes,
   return fits ? result : std::vector<std::int64_t>(sizes.size());
 }
 
-/// Whether `strides` are those of `format`; of the samples' only that they do
-/// not overlap.
+/// Whether `strides` are those of `format`; for the samples' stride, only that
+/// samples do not overlap.
 bool has_format(sizes_type sizes, sizes_type strides, memory_format format) {
   auto expected = dense_strides(sizes, format);
   for (std::size_t i = 1; i < sizes.size(); ++i)

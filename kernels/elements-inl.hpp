@@ -25,9 +25,9 @@ SYNCNORM_ELEMENTS_FUNCTION V input_gradient(V dy, V x, V mean, V mean_dy,
   return (dy - multiply_add(x - mean, projection, mean_dy)) * scale;
 }
 
-/// Adds x - pivot and its square to the sums. The difference is taken the other
-/// way round, which is as exact: a vector's instruction can subtract what is in
-/// memory, but not from it.
+/// Adds x - pivot and its square to the sums. The difference is taken with the
+/// opposite sign, which is as exact: a vector instruction can subtract what is
+/// in memory, but not subtract from it.
 template <class V>
 SYNCNORM_ELEMENTS_FUNCTION void add_shifted(V x, V pivot, V& sum,
                                             V& sum_of_squares) {

@@ -19,8 +19,8 @@
 
 namespace syncnorm::math {
 
-/// Mean and sum of squared deviations of values whose number is kept apart:
-/// it is the same for all channels.
+/// Mean and sum of squared deviations of values whose number is kept
+/// separately: it is the same for all channels.
 template <class Real>
 struct mean_m2 {
   Real mean = 0;
@@ -44,9 +44,9 @@ from_shifted_sums(Real pivot, Real sum, Real sum_of_squares, Real count) {
 
 /// part / whole, of counts.
 ///
-/// Numerics: on a GPU, where a division has a branch that holds up what
-/// follows, float32 is multiplied by the reciprocal, which one step of Newton's
-/// method from the device's approximation rounds correctly for every whole
+/// Numerics: on a GPU, where a division has a branch that delays what follows,
+/// float32 is multiplied by the reciprocal instead. One step of Newton's method
+/// from the device's approximation gives it correctly rounded for every whole
 /// whose digits are not all ones (P. Markstein, Computation of elementary
 /// functions on the IBM RISC System/6000 processor, 1990). So the share is
 /// within 1.5 units in the last place.
@@ -62,7 +62,8 @@ SYNCNORM_HOST_DEVICE constexpr Real share_of(Real part, Real whole) {
   return part / whole;
 }
 
-/// What a merge of two needs to know of the counts, the same for all channels.
+/// What a merge of two sets needs to know about their counts; the same for all
+/// channels.
 template <class Real>
 struct merge_weights {
   /// n_b / (n_a + n_b)
@@ -91,13 +92,13 @@ merged(mean_m2<Real> a, mean_m2<Real> b, merge_weights<Real> weights) {
 template <class Real>
 inline constexpr Real largest = std::numeric_limits<Real>::max();
 
-/// The moments of a and of some values x more, `count` in all, from
+/// The moments of a and further values x, `count` in all, from
 /// shift = sum((x - a.mean) / count) and sum((x - a.mean)^2).
 ///
-/// Numerics: with k of the values new, what is subtracted from the squares is
-/// at most k / count of them: no more than one bit is lost where a has as many
-/// values. Of squares that are too large, infinity is left, not a NaN; of such
-/// that are subnormal, nothing less than 0.
+/// Numerics: with k new values, at most k / count of the squares is subtracted
+/// from them: no more than one bit is lost where a has as many values. Squares
+/// that are too large give infinity, not a NaN; subnormal ones give nothing
+/// less than 0.
 template <class Real>
 SYNCNORM_HOST_DEVICE constexpr mean_m2<Real>
 extended(mean_m2<Real> a, Real shift, Real squares, Real count) {
@@ -125,7 +126,7 @@ merged_node(mean_m2<Stored> a, std::int64_t n_a, mean_m2<Stored> b,
 
 /// Where the tree of `merge_moments` cuts `count` > 1 neighbours in two: the
 /// first part is the largest power of two below `count`. Cutting on like this
-/// is the same tree as merging neighbours at distance 1, then 2, then 4.
+/// gives the same tree as merging neighbours at distance 1, then 2, then 4.
 SYNCNORM_HOST_DEVICE constexpr std::int64_t tree_split(std::int64_t count) {
   std::int64_t first = 1;
   while (first < count - first)
@@ -163,8 +164,8 @@ struct finalized {
   double running_var = 0;
 };
 
-/// @param total  content without meaning if `count` is 0.
-/// @param running_mean, running_var  as they were.
+/// @param total  meaningless if `count` is 0.
+/// @param running_mean, running_var  the values before.
 SYNCNORM_HOST_DEVICE inline finalized finalize(mean_m2<double> total,
                                                std::int64_t count,
                                                const finalize_options& options,
@@ -205,10 +206,10 @@ struct backward_constants {
 };
 
 /// mean_dy = sum_dy / count, projection = inv_std^2 * sum_dy_xmu / count,
-/// scale = weight * inv_std. An inv_std of infinity (variance and eps 0) makes
-/// NaN, as in the formula; its square, which is too large from 1.8e19 on in
-/// float32, is not calculated by itself.
-/// @param share  1 / count, so that it is divided once for all channels.
+/// scale = weight * inv_std. An infinite inv_std (variance and eps 0) gives
+/// NaN, as in the formula; the square of inv_std is not calculated by itself:
+/// in float32 it is too large from an inv_std of 1.8e19 on.
+/// @param share  1 / count, so that one division serves all channels.
 template <class Real>
 SYNCNORM_HOST_DEVICE constexpr backward_constants<Real>
 backward_constants_by_share(Real mean, Real inv_std, Real weight, Real sum_dy,

@@ -59,8 +59,8 @@ std::int64_t check_parts(const call_check& check,
   return total;
 }
 
-/// Checks that nothing which `finalize_moments` writes lies over something else
-/// that it needs: `written` may be what is read, but not shifted.
+/// Checks that nothing `finalize_moments` writes overlaps something else that
+/// it needs: `written` may be the memory that is read, but not shifted.
 void check_finalized(const call_check& check, std::string_view argument,
                      const void* written, const const_moments_view& total,
                      const running_view& running) {
@@ -74,7 +74,7 @@ void check_finalized(const call_check& check, std::string_view argument,
                       total.type);
 }
 
-/// As `check_finalized`, of the running statistics, if there are any.
+/// As `check_finalized`, for the running statistics, if there are any.
 void check_updated(const call_check& check, const const_moments_view& total,
                    const running_view& running) {
   if (running.mean == nullptr || total.count == 0)
@@ -88,7 +88,8 @@ void check_updated(const call_check& check, const const_moments_view& total,
   }
 }
 
-/// What `batch_moments` writes, apart from what it reads and from each other.
+/// What `batch_moments` writes lies apart from what it reads, and from each
+/// other.
 void check_apart(const call_check& check, const const_tensor_view& x,
                  const moments_view& out, const workspace& scratch) {
   auto bytes = std::size_t(out.channels) * size_of(out.type);

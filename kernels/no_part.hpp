@@ -5,8 +5,8 @@
 
 namespace syncnorm {
 
-/// What stands for a null one of `parts` in their sum: -0 changes nothing, not
-/// even 0's sign. But the sum of no part at all is 0.
+/// What stands in for a null one of `parts` in their sum: -0 changes nothing,
+/// not even 0's sign. But the sum of no part at all is 0.
 template <class Real>
 [[nodiscard]] Real no_part(std::span<const void* const> parts) {
   auto some = std::ranges::any_of(

@@ -274,7 +274,7 @@ void call_check::moments(std::string_view argument,
   memory(argument, view.where);
   if (view.count == 0)
     return;
-  // A name that is not needed would be memory for nothing.
+  // A name that is not needed would allocate for nothing.
   for (auto [data, field] : {std::pair{view.mean, "mean"}, {view.m2, "m2"}})
     if (!is_array(data, view.type))
       array(fmt::format("{}.{}", argument, field), data, view.type);
@@ -323,7 +323,7 @@ void call_check::running(std::string_view argument, const running_view& running,
   if (mean == nullptr || var == nullptr)
     fail(errc::invalid_argument, argument, "both mean and var, or neither",
          mean == nullptr ? "var only" : "mean only");
-  // A name that is not needed would be memory for nothing.
+  // A name that is not needed would allocate for nothing.
   for (auto [data, field] : {std::pair{mean, "mean"}, {var, "var"}})
     if (!is_array(data, type))
       array(fmt::format("{}.{}", argument, field), data, type);

@@ -25,11 +25,11 @@ namespace syncnorm {
 /// "[8, 64, 3136]": N, C, S.
 [[nodiscard]] std::string to_string(const tensor_shape& shape);
 
-/// Throws `dtype_mismatch` for a type that is none.
+/// Throws `dtype_mismatch` for a value that is no dtype.
 void check_type(std::string_view operation, std::string_view argument,
                 dtype type);
 
-/// Throws `invalid_argument` for a format that is none.
+/// Throws `invalid_argument` for a value that is no format.
 void check_format(std::string_view operation, std::string_view argument,
                   memory_format format);
 
@@ -44,12 +44,13 @@ void check_layout(std::string_view operation, std::string_view argument,
                                            std::span<const std::int64_t> sizes,
                                            memory_format format, device where);
 
-/// Throws as `const_tensor_view` does of its data, under the name of
+/// Throws as `const_tensor_view` does for its data, under the name of
 /// `operation`.
 void check_data(std::string_view operation, std::string_view argument,
                 const void* data, const tensor_layout& layout);
 
-/// Throws what a tensor on a CUDA device gets in a build without its kernels.
+/// Throws the error for a tensor on a CUDA device in a build without CUDA
+/// kernels.
 [[noreturn]] void fail_without_cuda(std::string_view operation,
                                     std::string_view argument,
                                     const device& where);
@@ -65,8 +66,8 @@ struct used_memory {
   const void* data = nullptr;
   std::size_t bytes = 0;
 
-  /// The elements of a tensor; with gaps between its samples nothing, as other
-  /// memory may lie there.
+  /// The elements of a tensor; nothing if there are gaps between its samples,
+  /// as other memory may lie there.
   static used_memory of(std::string_view argument,
                         const const_tensor_view& view) {
     return of(argument, view.data(), view.layout());
@@ -79,8 +80,8 @@ struct used_memory {
                              const const_tensor_view& view);
 };
 
-/// Makes `used_memory` of arrays with one element for each channel of a tensor,
-/// of its statistics' type.
+/// Makes `used_memory` of arrays with one element of a tensor's statistics type
+/// for each of its channels.
 class channel_memory {
 public:
   explicit channel_memory(const const_tensor_view& view);
@@ -97,8 +98,8 @@ private:
 /// operation, the argument, what was expected and what was found.
 class call_check {
 public:
-  /// Checks `run` itself: a device that this build knows, a split into at
-  /// least one part. Whether a CUDA device exists, the CUDA backend finds out.
+  /// Checks `run` itself: a device that this build knows, a split into at least
+  /// one part. The CUDA backend finds out whether a CUDA device exists.
   call_check(std::string_view operation, const execution& run);
 
   /// A well-formed tensor in the memory of the execution.
@@ -114,9 +115,9 @@ public:
                    std::string_view like_argument,
                    const const_tensor_view& like) const;
 
-  /// As `same_stride`, and without gaps it overlaps `like` in no other way:
-  /// only then is every element read before it is overwritten. With gaps, the
-  /// samples of one may lie between those of the other.
+  /// As `same_stride`; without gaps, moreover, `view` overlaps `like` in no
+  /// other way: only then is every element read before it is overwritten. With
+  /// gaps, the samples of one may lie between those of the other.
   void in_place(std::string_view argument, const const_tensor_view& view,
                 std::string_view like_argument,
                 const const_tensor_view& like) const;
@@ -137,7 +138,7 @@ public:
   void apart(std::initializer_list<used_memory> written,
              std::initializer_list<used_memory> others) const;
 
-  /// Neither of the running statistics, if there are any, overlaps an array.
+  /// Neither of the running statistics, if there are any, overlaps the array.
   void apart(std::string_view argument, const void* data,
              const running_view& running, std::int64_t channels,
              dtype type) const;
@@ -151,22 +152,22 @@ public:
   void mask(std::string_view argument, const void* data) const;
 
   /// Channels, dtype (float32 or float64), memory, count >= 0; arrays as
-  /// `array`, but nothing is asked of them if `count` is 0.
+  /// `array`, unchecked if `count` is 0.
   void moments(std::string_view argument, const const_moments_view& view) const;
 
   void memory(std::string_view argument, const device& where) const;
 
-  /// Large enough and aligned; nothing is asked of it if `needed` is 0.
+  /// Large enough and aligned; unchecked if `needed` is 0.
   void scratch(const workspace& given, std::size_t needed) const;
 
   /// eps is finite and not negative.
   void epsilon(std::string_view argument, double eps) const;
 
-  /// A good eps, a mode that exists, a momentum in [0, 1].
+  /// A valid eps, a valid mode, a momentum in [0, 1].
   void finalization(const finalize_options& options) const;
 
   /// Both arrays null, or both as `array` and apart from each other.
-  /// @param argument  what `running` stands for in the error.
+  /// @param argument  the name of `running` in the error.
   void running(std::string_view argument, const running_view& running,
                std::int64_t channels, dtype type) const;
 

@@ -1,6 +1,6 @@
 // A reduction of planes, and beside it an elementwise operation on others.
 // While the reduction waits for memory, the operation works on what a cache
-// holds, and writes past the caches, which memory does while it is read.
+// holds, and writes past the caches, which memory can take while it is read.
 
 #if defined(SYNCNORM_CPU_BESIDE_INL_HPP) == defined(HWY_TARGET_TOGGLE)
 #ifdef SYNCNORM_CPU_BESIDE_INL_HPP
@@ -91,10 +91,10 @@ private:
   std::int64_t done_ = 0;
 };
 
-/// Each time that it asks for memory, a piece of something else is done.
+/// A reduction that does a piece of `other` each time that it prefetches.
 template <class Reduction, class Operation>
 struct accompanied : Reduction {
-  /// Further: more is done until memory is needed.
+  /// Further ahead: more is done until the memory is needed.
   static constexpr fetching planes{Reduction::planes.where,
                                    2 * Reduction::planes.distance};
 

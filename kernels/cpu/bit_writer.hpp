@@ -5,9 +5,9 @@
 
 namespace syncnorm::cpu {
 
-/// Writes bits one behind the other into a mask, from any position on. Bits
-/// before the first and behind the last stay as they are, if nobody else
-/// writes to the same 8 bytes meanwhile.
+/// Writes bits one after the other into a mask, from any position on. Bits
+/// before the first and after the last stay as they are, if nobody else writes
+/// to the same 8 bytes meanwhile.
 class bit_writer {
 public:
   /// @param mask  null: the bits go nowhere.

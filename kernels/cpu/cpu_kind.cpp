@@ -9,7 +9,7 @@ namespace syncnorm::cpu {
 namespace {
 
 #if defined(__x86_64__) || defined(__i386__)
-/// AMD's number of a microarchitecture; 0 for CPUs of others.
+/// AMD's number of a microarchitecture; 0 for other makers' CPUs.
 unsigned amd_family() {
   unsigned a = 0, b = 0, c = 0, d = 0;
   if (!__builtin_cpu_is("amd") || __get_cpuid(1, &a, &b, &c, &d) == 0)
@@ -18,7 +18,7 @@ unsigned amd_family() {
 }
 
 cpu_kind detect() {
-  // Of its family, Zen 4 alone has the AVX-512 whose kernels ask.
+  // In its family, only Zen 4 has AVX-512, and only AVX-512 kernels ask.
   switch (amd_family()) {
   case 0x19:
     return cpu_kind::zen4;

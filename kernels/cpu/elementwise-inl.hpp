@@ -9,15 +9,15 @@
 //   cursor             where in the tensors a run of elements starts
 //   line(g, j)         the cursor of plane or row j of group g
 //   output(at)         the memory that is written to first, for alignment
-//   upcoming           elements from what is read to what is to be fetched for
+//   upcoming           elements from what is read to what is prefetched for
 //                      the caller meanwhile, if the output goes past the
 //                      caches; 0: nothing else
 //   fetch<Inputs, Output>(at, i, n)      prefetches the elements [i, i + n)
-//                      behind `at`
-//   run                what lasts for one line, made from its cursor, and has
-//                      a `finish()`
-//   apply<Access>(d, at, i, n, k, run)  does the elements [i, i + n) behind
-//                      `at` with constants k
+//                      from `at` on
+//   run                the state that lasts for one line: made from its
+//                      cursor, with a `finish()`
+//   apply<Access>(d, at, i, n, k, run)  processes the elements [i, i + n)
+//                      from `at` on with constants k
 
 #if defined(SYNCNORM_CPU_ELEMENTWISE_INL_HPP) == defined(HWY_TARGET_TOGGLE)
 #ifdef SYNCNORM_CPU_ELEMENTWISE_INL_HPP
@@ -36,7 +36,7 @@ HWY_BEFORE_NAMESPACE();
 
 namespace syncnorm::cpu::HWY_NAMESPACE {
 
-/// Whether outputs go past the caches, and how memory is asked for then.
+/// Whether outputs go past the caches, and how memory is prefetched then.
 template <class Cpu, bool Streamed>
 struct traffic {
   static constexpr bool streamed = Streamed;
@@ -56,8 +56,8 @@ struct traffic {
   }
 };
 
-/// Asks for what an operation reads and, unless it goes past the caches, for
-/// what it writes.
+/// Prefetches what an operation reads and, unless the output goes past the
+/// caches, what it writes.
 template <class Traffic, fetch_into Where, class Operation>
 HWY_INLINE void fetch_ahead(const Operation& operation,
                             const typename Operation::cursor& at,
@@ -94,9 +94,9 @@ HWY_INLINE void store_as(D d, hn::Vec<D> v, T* p, std::size_t n) {
     store(d, v, p);
 }
 
-// What a line's constants are: `vectors` of elements have constants of their
-// own, and then come those of the first again; if not `lasting`, they are
-// loaded for each vector anew.
+// The constants of a line: `vectors` vectors of elements have constants of
+// their own, which then repeat; if not `lasting`, they are loaded anew for each
+// vector.
 
 /// The constants of one channel for all elements of a line.
 template <class Operation>
@@ -136,7 +136,7 @@ struct row_constants {
       for (int j = 0; j < Operation::constants; ++j)
         values[j][i] = one[j];
     }
-    // So many that a vector may begin at any of the tile's columns.
+    // Enough that a vector may begin at any of the tile's columns.
     auto end = tile.fold * tile.channels + vector_columns;
     for (auto& row : values)
       for (auto i = tile.channels; i < end; ++i)
@@ -152,7 +152,7 @@ struct row_constants {
   alignas(64) real values[Operation::constants][columns + vector_columns];
 };
 
-/// Vectors that a row, or several together, fill for `narrow_constants`.
+/// Vectors that one row, or several together, fill for `narrow_constants`.
 inline constexpr int narrow_vectors = 4;
 
 /// The constants of such rows: they stay in registers from row to row.
@@ -171,8 +171,9 @@ struct narrow_constants {
   const row_constants<Operation>& all;
 };
 
-/// Whether there are registers for that, and it pays: where memory is the limit
-/// and two tensors are read through the second level, it takes longer.
+/// Whether there are registers for such constants, and they pay: where memory
+/// is the limit and two tensors are read through the second level, they are
+/// slower.
 template <class Traffic, class Operation>
 inline constexpr bool
     has_narrow_rows = HWY_TARGET <= HWY_AVX3
@@ -181,8 +182,8 @@ inline constexpr bool
                           || sizeof(typename Operation::element)
                                  < sizeof(typename Operation::real));
 
-/// Does the n elements behind `at`. Memory goes on for `left` elements there,
-/// then at `next`.
+/// Processes the n elements from `at` on. Memory goes on for `left` elements
+/// there, then at `next`.
 template <class Traffic, class Operation, class Constants>
 HWY_INLINE void do_line(const Operation& operation,
                         typename Operation::cursor at, std::int64_t n,
@@ -249,7 +250,7 @@ void do_planes(const Operation& operation, const walk& w,
   }
 }
 
-/// Does rows one by one: of some channels, or with gaps between them.
+/// Processes rows one by one: of some channels, or with gaps between them.
 template <class Traffic, class Operation>
 void do_rows(const Operation& operation, const walk& w, const row_tile& tile,
              const row_constants<Operation>& constants,
@@ -270,8 +271,8 @@ void do_rows(const Operation& operation, const walk& w, const row_tile& tile,
   }
 }
 
-/// Does n elements of rows that follow each other without gaps, as one line:
-/// vectors reach from row to row. The constants come again after `period`
+/// Processes n elements of rows that follow each other without gaps, as one
+/// line: vectors reach from row to row. The constants repeat after `period`
 /// elements, and memory goes on at `next`.
 template <class Traffic, class Operation>
 HWY_INLINE void
@@ -319,8 +320,9 @@ do_dense_line(const Operation& operation, typename Operation::cursor at,
   run.finish();
 }
 
-/// Does rows of all channels that follow each other without gaps. Not inlined:
-/// the loops of `do_rows` and these take registers from each other.
+/// Processes rows of all channels that follow each other without gaps. Not
+/// inlined: the loops of `do_rows` and these would take registers from each
+/// other.
 template <class Traffic, class Operation>
 HWY_NOINLINE void do_dense_rows(const Operation& operation, const walk& w,
                                 const row_tile& tile,
@@ -338,8 +340,8 @@ HWY_NOINLINE void do_dense_rows(const Operation& operation, const walk& w,
   }
 }
 
-/// Does rows that are narrow and follow each other without gaps. Returns
-/// whether they do.
+/// Processes rows if they are narrow and follow each other without gaps.
+/// Returns whether they are.
 template <class Traffic, class Operation>
 bool do_narrow_rows(const Operation& operation, const walk& w,
                     const row_constants<Operation>& constants,
@@ -361,8 +363,8 @@ bool do_narrow_rows(const Operation& operation, const walk& w,
   return false;
 }
 
-/// How many lines of `length` elements a block has, a multiple of `fold`; what
-/// goes past the caches is one block.
+/// How many lines of `length` elements a block has, a multiple of `fold`;
+/// output that goes past the caches is one block.
 template <class Traffic, class Operation>
 std::int64_t block_size(const walk& w, std::int64_t length, std::int64_t fold) {
   constexpr auto bytes = std::int64_t(sizeof(typename Operation::element));
@@ -417,7 +419,7 @@ void do_lines(const execution& run, const Operation& operation, const walk& w,
 }
 
 /// @param streamed  the output does not fit into the caches.
-/// @param grain     how many lines stay together, at least.
+/// @param grain     the least number of lines that stay together.
 template <class Operation>
 void do_elements(const execution& run, const Operation& operation,
                  const walk& w, bool streamed, std::int64_t grain) {
@@ -427,7 +429,7 @@ void do_elements(const execution& run, const Operation& operation,
     else
       do_lines<traffic<Cpu, false>>(run, operation, w, grain);
   };
-  // What is upcoming belongs in the second level, on all CPUs.
+  // Upcoming elements belong in the second level, on all CPUs.
   if (streamed && operation.upcoming != 0)
     as(any_cpu{});
   else

@@ -9,25 +9,25 @@
 
 namespace syncnorm::cpu {
 
-/// Constants of neighbouring channels that are kept on the stack, in bytes for
-/// each kind of constant: at most four kinds, in half of a first-level cache.
+/// Bytes of each kind of constant of neighbouring channels kept on the stack:
+/// at most four kinds, in half of a first-level cache.
 inline constexpr std::int64_t row_tile_bytes = 4096;
 
 /// Outputs of tensors of at least this many bytes are written past the caches:
-/// no line of them would be there any more when it is read again, and lines
-/// need not be read before they are written.
+/// none of their lines would still be cached when read again, and lines need
+/// not be read before they are written.
 inline constexpr std::int64_t streamed_bytes = std::int64_t{20} << 20;
 
-/// Bytes of an output that are done from their beginning to their end. Blocks
-/// of this size follow each other from the last one to the first: a reduction
-/// read the same inputs just before, and a core's own cache has the end of
-/// them still.
+/// Bytes of an output that are processed from front to back. Blocks of this
+/// size follow each other from the last one to the first: a reduction has just
+/// read the same inputs, and a core's own cache still has their end.
 inline constexpr std::int64_t walked_bytes = std::int64_t{1} << 17;
-/// Outputs that a core's own cache holds together with the inputs: one block.
+/// Bytes of an output that a core's own cache holds together with the inputs:
+/// one block.
 inline constexpr std::int64_t cached_bytes = std::int64_t{1} << 19;
 
-/// Lines [begin, end) and where the block that is done next begins; the last
-/// one names itself.
+/// Lines [begin, end), and where the next block to process begins; the last
+/// block names itself.
 struct line_block {
   std::int64_t begin = 0;
   std::int64_t end = 0;
@@ -54,12 +54,12 @@ void for_blocks_from_end(std::int64_t first, std::int64_t last,
   }
 }
 
-/// Whether an output is written past the caches. What was just read from the
-/// same memory, is in a cache already. Of some channels of a tensor, all of the
+/// Whether an output is written past the caches. Memory that was just read as
+/// the input is in a cache already. For some channels of a tensor, the whole
 /// tensor counts.
 [[nodiscard]] inline bool is_streamed(const const_tensor_view& out,
                                       const void* in) {
-  // Not samples * stride: that of a single sample may be any number.
+  // Not samples * stride: the stride of a single sample may be any number.
   auto column = out.shape().samples * std::int64_t(size_of(out.type()));
   return out.data() != in
          && out.sample_stride() >= (streamed_bytes + column - 1) / column;
@@ -71,7 +71,7 @@ void for_blocks_from_end(std::int64_t first, std::int64_t last,
 }
 
 /// Elements from p to where a vector of `lanes` elements would be aligned, but
-/// at most n; n where elements do not divide the distance.
+/// at most n.
 template <class T>
 [[nodiscard]] std::int64_t elements_to_boundary(const T* p, std::int64_t lanes,
                                                 std::int64_t n) {
@@ -81,7 +81,7 @@ template <class T>
   return std::min(missing, n);
 }
 
-/// Some neighbouring channels of rows, and how many rows are taken for one.
+/// Some neighbouring channels of rows, and how many rows are treated as one.
 struct row_tile {
   std::int64_t first = 0;
   std::int64_t channels = 0;
@@ -116,7 +116,8 @@ private:
   std::int64_t fold_ = 1;
 };
 
-/// How many lines of `length` elements begin and end on a word of a bit mask.
+/// How many lines of `length` elements together begin and end on words of a
+/// mask.
 [[nodiscard]] inline std::int64_t mask_grain(std::int64_t length) {
   std::int64_t grain = 64;
   for (; grain > 1 && length % 2 == 0; length /= 2)

@@ -4,25 +4,25 @@
 
 namespace syncnorm::cpu {
 
-/// Where memory that is asked for ahead goes to.
+/// Where prefetched memory goes.
 enum class fetch_into {
-  /// It is not asked for.
+  /// It is not prefetched.
   nowhere,
   first_level,
   second_level,
-  /// The first level, and no other when it leaves that.
+  /// The first level, and no other level when it is evicted.
   first_level_alone,
 };
 
-/// How memory is asked for ahead.
+/// How memory is prefetched.
 struct fetching {
   fetch_into where;
-  /// Elements from what is read to what is asked for.
+  /// Elements from what is read to what is prefetched.
   std::int64_t distance;
 };
 
-/// What CPUs are asked for. What they fetch by themselves ends with each page,
-/// and stops while constants are loaded or the sums of a block given away.
+/// What is prefetched on any CPU. What CPUs fetch by themselves ends with each
+/// page, and stops while constants are loaded or the sums of a block passed on.
 /// Further ahead, streams crowd each other out of the first-level cache. The
 /// second level has room for more.
 struct any_cpu {
@@ -30,8 +30,8 @@ struct any_cpu {
   static constexpr fetching planes{fetch_into::second_level, 8192};
   /// The same for rows that are too wide for the registers.
   static constexpr fetching rows{fetch_into::second_level, 8192};
-  /// The same for rows whose sums stay in registers: held up by nothing, CPUs
-  /// fetch them by themselves.
+  /// The same for rows whose sums stay in registers: as nothing delays the
+  /// reading, CPUs fetch them by themselves.
   static constexpr fetching tiles{fetch_into::nowhere, 0};
   /// Both inputs of backward_reduce, in planes.
   static constexpr fetching gradient_planes{fetch_into::first_level, 512};
@@ -49,9 +49,9 @@ struct any_cpu {
   static constexpr fetching streamed_row_pair{streamed};
 };
 
-/// AMD's Zen 4 fetches planes best if it is left alone, and inputs that no
-/// cache will have when they are read again are in the way of others there.
-/// Measured, as what follows: docs/tuning.md.
+/// AMD's Zen 4 fetches planes best if left alone; inputs that no cache will
+/// have when they are read again get in the way of others there. Measured, like
+/// what follows: docs/tuning.md.
 struct zen4 : any_cpu {
   static constexpr fetching planes{fetch_into::nowhere, 0};
   static constexpr fetching gradient_planes{fetch_into::second_level, 1024};
@@ -62,8 +62,8 @@ struct zen4 : any_cpu {
   static constexpr fetching streamed_rows{streamed};
 };
 
-/// Zen 5 fetches two tensors best if it is left alone, unless sums or constants
-/// come in between or a cache has room for the output.
+/// Zen 5 fetches two tensors best if left alone, unless sums or constants come
+/// in between or a cache has room for the output.
 struct zen5 : any_cpu {
   static constexpr fetching planes{fetch_into::first_level_alone, 4096};
   static constexpr fetching rows{planes};

@@ -16,7 +16,7 @@ namespace syncnorm::cpu::HWY_NAMESPACE {
 
 namespace {
 
-/// What `finalize_moments` reads and writes of some neighbouring channels.
+/// What `finalize_moments` reads and writes for some neighbouring channels.
 /// Copied from and to the caller's arrays, which may be the same for both, so
 /// that the compiler sees a loop over arrays that lie apart, and vectorizes it.
 struct finalize_tile {

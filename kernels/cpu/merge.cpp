@@ -7,9 +7,9 @@ namespace syncnorm::cpu {
 
 namespace {
 
-/// Moments of some neighbouring channels: of as many as make the loops over
-/// them worth vectorizing, and few enough for one of these on each level of
-/// the recursion.
+/// Moments of some neighbouring channels: enough to make the loops over them
+/// worth vectorizing, and few enough for one tile on each level of the
+/// recursion.
 template <class Real>
 struct tile {
   static constexpr std::int64_t width = 64;

@@ -17,7 +17,7 @@ namespace syncnorm::cpu::HWY_NAMESPACE {
 
 namespace {
 
-/// Sums of x - pivot and its square; results are mean, less the channel's
+/// Sums of x - pivot and its square; results are the mean minus the channel's
 /// origin, and M2. The pivot is the channel's first element, or the mean of
 /// some, then the mean of all blocks before.
 template <class T, class Cpu>
@@ -46,9 +46,9 @@ struct moments_reduction {
   /// From the first element of a channel to that of the next.
   std::int64_t channel_step;
 
-  /// What means are kept relative to: in float64, where they could not be
-  /// wider, the first element, or a mean far beyond the deviation would take
-  /// digits from the distances that Chan's update squares.
+  /// What means are kept relative to: in float64, which has no wider type, the
+  /// first element. Otherwise a mean far beyond the deviation would take digits
+  /// from the distances that Chan's update squares.
   [[nodiscard]] double origin(std::int64_t c) const {
     if constexpr (has_origin)
       return x[c * channel_step];
@@ -99,8 +99,8 @@ struct moments_reduction {
     auto part = math::from_shifted_sums<double>(double(pivot) - origin(c), s, q,
                                                 block.count);
     math::mean_m2<double> whole{results.first[c], results.second[c]};
-    // Not a matter of weights alone: before the first block a mean of 0 would
-    // make infinity into NaN.
+    // Weights alone would not do: before the first block, a mean of 0 would
+    // turn infinity into NaN.
     whole = block.first ? part : math::merged(whole, part, block.merge);
     results.first[c] = whole.mean;
     results.second[c] = whole.m2;
@@ -137,7 +137,7 @@ void merge_slabs(const reduce_tasks& tasks, const slab_layout& layout,
     }
 }
 
-/// Makes the means what they are, no longer relative to an origin.
+/// Makes the means absolute, no longer relative to an origin.
 template <class Reduction>
 void add_origins(const Reduction& reduction, const slab_memory& results,
                  std::int64_t channels) {

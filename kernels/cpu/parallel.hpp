@@ -12,7 +12,7 @@ inline std::int64_t parts_of(const execution& run, std::int64_t tasks) {
   return run.split == nullptr ? 1 : std::min(run.split->parts, tasks);
 }
 
-/// Calls `body(first, last)` for ranges that cover [0, tasks), side by side
+/// Calls `body(first, last)` for ranges that cover [0, tasks), in parallel
 /// where the caller supplies a way to. What the body does for a task must not
 /// depend on the range it comes in.
 template <class Body>

@@ -8,31 +8,31 @@
 
 namespace syncnorm::cpu {
 
-/// Terms of a lane's sum in the type of calculation, before all lanes are added
-/// to a result in float64: few enough to keep its rounding small.
+/// Terms that a lane sums in the type of calculation before all lanes are added
+/// to a result in float64: few enough to keep the rounding error small.
 inline constexpr std::int64_t sum_terms = 256;
 /// Elements of a block: few enough to stay in a first-level cache.
 inline constexpr std::int64_t block_elements = 4096;
-/// Of a block at most this many times the elements that its pivot comes from.
+/// A block has at most this many times the elements that its pivot comes from.
 inline constexpr std::int64_t block_growth = 64;
-/// The same for rows, which have one element of a channel, not a vector of
-/// them: a first block of 4 is a poor pivot for 256.
+/// The same for rows, which have one element per channel, not a vector of them:
+/// a first block of 4 gives a poor pivot for 256.
 inline constexpr std::int64_t row_growth = 16;
-/// Rows of the first block, behind a pivot of one element.
+/// Rows of the first block, whose pivot is one element.
 inline constexpr std::int64_t first_rows = 4;
 /// Elements whose mean is the first pivot of planes that are longer than a
-/// block behind one element may be.
+/// block with a pivot of one element may be.
 inline constexpr std::int64_t first_elements = 16;
 /// Planes below this size are too short for a sum of their own.
 inline constexpr std::int64_t short_plane = 512;
 /// Slabs of a large tensor.
 inline constexpr std::int64_t max_slabs = 16;
-/// Columns that rows are folded to at least.
+/// The fewest columns that rows are folded to.
 inline constexpr std::int64_t reduce_columns = 128;
 
-/// How a reduction is cut, which depends on shape and gaps only: into slabs of
-/// groups (of rows), reduced apart from each other and merged at the end. They
-/// are what may run side by side, beside ranges of channels.
+/// How a reduction is cut, depending only on shape and gaps: into slabs of
+/// groups (of rows), reduced separately and merged at the end. Slabs may run in
+/// parallel, and so may ranges of channels.
 struct reduce_plan {
   std::int64_t slabs = 1;
   std::int64_t fold = 1;
@@ -55,7 +55,7 @@ struct channel_results {
   double* second = nullptr;
 };
 
-/// The share of the workspace that one slab has.
+/// One slab's share of the workspace.
 struct slab_memory : channel_results {
   /// The pivot, and the running sums, in the type of calculation.
   std::byte* pivots = nullptr;
@@ -113,7 +113,7 @@ private:
   std::int64_t sums_ = 0;
 };
 
-/// A range of units of a slab and of channels: one task of a reduction.
+/// One task of a reduction: a range of a slab's units, and one of channels.
 struct reduce_task {
   std::int64_t slab = 0;
   std::int64_t first_unit = 0;

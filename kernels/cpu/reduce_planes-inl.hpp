@@ -1,5 +1,5 @@
-// Reductions of tensors whose channels are planes. What a `Reduction` is,
-// reduce-inl.hpp says.
+// Reductions of tensors whose channels are planes. reduce-inl.hpp says what a
+// `Reduction` is.
 
 #if defined(SYNCNORM_CPU_REDUCE_PLANES_INL_HPP) == defined(HWY_TARGET_TOGGLE)
 #ifdef SYNCNORM_CPU_REDUCE_PLANES_INL_HPP
@@ -18,7 +18,7 @@ HWY_BEFORE_NAMESPACE();
 
 namespace syncnorm::cpu::HWY_NAMESPACE {
 
-/// Adds n elements behind `at` to one pair of sums.
+/// Adds n elements from `at` on to one pair of sums.
 template <class Reduction, class V>
 HWY_INLINE void add_run(const Reduction& r, typename Reduction::cursor at,
                         std::int64_t n, V pivot, V& s, V& q) {
@@ -42,7 +42,7 @@ struct lookahead {
     return {at + i, left - i, next};
   }
 
-  /// Where the element `distance` behind the i-th is, less i.
+  /// Where the element `distance` after the i-th is, minus i.
   [[nodiscard]] HWY_INLINE Cursor ahead(std::int64_t i,
                                         std::int64_t distance) const {
     return i + distance < left ? at + distance : next + (distance - left);
@@ -84,17 +84,17 @@ inline std::int64_t next_block(std::int64_t before, std::int64_t left,
   return std::min(left, (left / blocks + 63) / 64 * 64);
 }
 
-/// Whether a block gets a new pivot: each time that the elements before it
-/// have doubled. A pivot from half of them is as good as one from all, and a
-/// block that waits for the mean of the block before it, waits in vain.
+/// Whether a block gets a new pivot: each time that the elements before it have
+/// doubled. A pivot from half of them is as good as one from all, so waiting
+/// for the mean of the block before would be in vain.
 inline bool takes_new_pivot(std::int64_t before, std::int64_t previous) {
   return std::bit_width(std::uint64_t(before))
          != std::bit_width(std::uint64_t(previous));
 }
 
-/// Reduces one plane; `before` elements of the channel came before it, the
-/// last block of them `previous` elements after the first. Returns the latter
-/// for the next plane.
+/// Reduces one plane; `before` elements of the channel came before it, their
+/// last block `previous` elements after the first. Returns `previous` for the
+/// next plane.
 template <class Reduction, class Cursor>
 std::int64_t
 reduce_long_plane(const Reduction& r, const lookahead<Cursor>& from,
@@ -169,8 +169,8 @@ void add_short_planes(const Reduction& r, const walk& w,
 }
 
 /// The pivot of the block that starts with a plane, `before` elements after the
-/// first of the slab. A first plane of more elements than may stand behind one
-/// has the mean of some.
+/// first of the slab. A first plane too long for a pivot of one element has the
+/// mean of some.
 template <class Reduction>
 typename Reduction::real pivot_of_planes(const Reduction& r, const walk& w,
                                          const slab_memory& memory,

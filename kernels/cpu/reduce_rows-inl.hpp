@@ -1,5 +1,5 @@
-// Reductions of tensors whose channels lie side by side in rows. What a
-// `Reduction` is, reduce-inl.hpp says.
+// Reductions of tensors whose channels lie side by side in rows. reduce-inl.hpp
+// says what a `Reduction` is.
 
 #if defined(SYNCNORM_CPU_REDUCE_ROWS_INL_HPP) == defined(HWY_TARGET_TOGGLE)
 #ifdef SYNCNORM_CPU_REDUCE_ROWS_INL_HPP
@@ -18,7 +18,7 @@ HWY_BEFORE_NAMESPACE();
 namespace syncnorm::cpu::HWY_NAMESPACE {
 
 /// Adds `Rows` rows, which start at `at`, to the sums of their columns
-/// [first, last), and asks for the memory `fetch` elements further on.
+/// [first, last), and prefetches the memory `fetch` elements further on.
 template <int Rows, class Reduction>
 HWY_INLINE void add_rows(const Reduction& r,
                          const typename Reduction::cursor (&at)[Rows],
@@ -58,15 +58,15 @@ struct row_range {
 inline constexpr std::int64_t tile_vectors = 8;
 inline constexpr bool has_tiles = HWY_TARGET <= HWY_AVX3;
 
-/// Rows with more columns than that are read one by one where a core's own
-/// cache does not hold them: several at a time, or a part of each, take longer
-/// where memory is fast.
+/// Rows with more columns than this are read one by one where a core's own
+/// cache does not hold them: reading several at a time, or a part of each,
+/// takes longer where memory is fast.
 inline constexpr std::int64_t narrow_columns = 4 * reduce_columns;
 
-/// Inputs of at most so many bytes come from a cache, and parts of such rows
-/// then take no longer than rows.
+/// Inputs of at most this many bytes come from a cache, and parts of such rows
+/// then take no longer than whole rows.
 inline constexpr std::int64_t tiled_bytes = std::int64_t{14} << 20;
-/// From a core's own cache parts of any rows take less time than rows.
+/// From a core's own cache, parts of any rows take less time than whole rows.
 inline constexpr std::int64_t own_bytes = std::int64_t{1} << 20;
 
 /// Whether rows are read several at a time, or a part of each.
@@ -113,7 +113,7 @@ void add_tile(const Reduction& r, const row_range& rows, std::int64_t fold,
   }
 }
 
-/// Columns [first, last) of a block of rows, which are a multiple of `fold`.
+/// Adds columns [first, last) of a block of rows, a multiple of `fold` rows.
 template <class Reduction>
 void add_narrow_rows(const Reduction& r, const row_range& rows,
                      std::int64_t fold, std::int64_t first, std::int64_t last,
@@ -189,7 +189,7 @@ void flush_rows(const Reduction& r, std::int64_t before, std::int64_t n,
   const auto* sums = reinterpret_cast<const real*>(memory.sums);
   const auto* products = reinterpret_cast<const real*>(memory.products);
   auto block = r.block(before, n);
-  // Without aliases these are vectors of channels.
+  // Without aliases, the loops vectorize over channels.
   double* HWY_RESTRICT first = memory.first;
   double* HWY_RESTRICT second = memory.second;
   if (fold == 1) {
@@ -212,8 +212,9 @@ void flush_rows(const Reduction& r, std::int64_t before, std::int64_t n,
 }
 
 /// Adds rows [first, last), of any number of groups, to the sums of their
-/// columns. Ends before `last` where a column would have more than `sum_terms`:
-/// each group starts in the first column again. Returns where it ends.
+/// columns. Stops before `last` where a column would have more than
+/// `sum_terms`: each group starts in the first column again. Returns where it
+/// stops.
 template <class Reduction>
 std::int64_t add_rows_of_groups(const Reduction& r, const walk& w,
                                 std::int64_t first, std::int64_t last,

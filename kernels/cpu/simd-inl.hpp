@@ -55,8 +55,8 @@ HWY_INLINE V multiply_add(V a, V b, V c) {
   return hn::MulAdd(a, b, c);
 }
 
-// Highway's conversions of 16-bit floats are used where they are the CPU's
-// own. The others cut off instead of rounding and know no infinity.
+// Highway's conversions of 16-bit floats are used where they are CPU
+// instructions. The others truncate instead of rounding and know no infinity.
 #undef SYNCNORM_NATIVE_FLOAT16
 #if HWY_ARCH_X86 && HWY_TARGET < HWY_SSE4
 #define SYNCNORM_NATIVE_FLOAT16 1
@@ -192,8 +192,8 @@ HWY_INLINE void stream(D d, hn::Vec<D> v, T* p) {
   }
 }
 
-// A masked access of Highway's touches no lane outside the mask only where the
-// CPU has one for lanes of this size.
+// Only where the CPU has masked accesses for lanes of this size do Highway's
+// touch no lane outside the mask.
 template <class T>
 inline constexpr bool native_masks =
     HWY_ARCH_X86
@@ -229,11 +229,11 @@ HWY_INLINE void store_first(D d, hn::Vec<D> v, T* p, std::size_t n) {
   }
 }
 
-/// Asks for the memory of `n` elements at p, which need not exist.
+/// Prefetches the memory of `n` elements at p, which need not exist.
 template <fetch_into Where, class T>
 HWY_INLINE void prefetch(const T* p, std::int64_t n) {
   if constexpr (Where != fetch_into::nowhere) {
-    // As __builtin_prefetch counts, more is nearer to the CPU.
+    // For __builtin_prefetch, a higher number is nearer to the CPU.
     constexpr int locality = Where == fetch_into::first_level    ? 3
                              : Where == fetch_into::second_level ? 2
                                                                  : 0;
@@ -243,8 +243,8 @@ HWY_INLINE void prefetch(const T* p, std::int64_t n) {
   }
 }
 
-/// Calls `body` with how this CPU is asked for elements of type T. It makes a
-/// difference with AVX-512 alone; float64 is asked for as on any CPU.
+/// Calls `body` with how elements of type T are prefetched on this CPU. It
+/// makes a difference with AVX-512 only; float64 is prefetched as on any CPU.
 template <class T, class Body>
 void with_fetching(const Body& body) {
 #if HWY_ARCH_X86

@@ -17,7 +17,7 @@ template <class Real>
 using tile = std::array<Real, width>;
 
 /// The tree of `merge_moments` over `parts`, from the root down.
-/// @param nothing  what stands for a null part.
+/// @param nothing  stands in for a null part.
 template <class Real>
 void add_tree(std::span<const void* const> parts, std::int64_t first,
               std::int64_t elements, Real nothing, tile<Real>& out) {

@@ -6,13 +6,13 @@
 
 namespace syncnorm::cpu {
 
-/// How the tensors of one call are walked through, in the order of memory:
-/// either as planes, runs of elements of one channel, or as rows, runs of one
-/// element of each channel. All tensors of a call have the same walk; where
-/// they lie apart is in their `strides`.
+/// How the tensors of one call are traversed, in memory order: either as
+/// planes, runs of elements of one channel, or as rows, runs of one element of
+/// each channel. All tensors of a call have the same walk; what differs is in
+/// their `strides`.
 struct walk {
   bool rows = false;
-  /// Outer steps, at `strides::group` from each other.
+  /// Outer steps, `strides::group` apart.
   std::int64_t groups = 0;
   /// Elements of a plane, or rows of a group.
   std::int64_t inner = 0;
@@ -75,8 +75,9 @@ struct strides {
   return {x.sample_stride, w.dense_rows ? w.channels : x.sample_stride};
 }
 
-/// How many dense rows are taken for one, so that it has `columns` or more and
-/// fills whole vectors: with few channels a row is shorter than a vector.
+/// How many dense rows are treated as one, so that it has at least `columns`
+/// columns and fills whole vectors: with few channels a row is shorter than a
+/// vector.
 [[nodiscard]] inline std::int64_t fold_of(std::int64_t channels,
                                           std::int64_t columns) {
   if (channels >= columns)

@@ -11,23 +11,23 @@ namespace syncnorm::cpu {
 
 namespace {
 
-/// Inputs of a block: they are still in a core's own cache after the first of
-/// two passes.
+/// Bytes of a block's inputs, which are still in a core's own cache after the
+/// first of two passes.
 constexpr std::int64_t block_bytes = std::int64_t{1} << 19;
-/// Inputs of one channel that are worth a block: beyond a core's own cache they
-/// are still in the one that it shares.
+/// The most bytes of one channel's inputs that are worth a block: beyond a
+/// core's own cache they are still in the shared one.
 constexpr std::int64_t kept_bytes = std::int64_t{1} << 22;
 
-/// What lies together of a block, in one sample, at least: Zen 5 takes longer
-/// to find shorter parts than to read all again from the cache that cores
-/// share.
+/// The fewest bytes of a block that lie together in one sample: Zen 5 takes
+/// longer to find shorter parts than to read all again from the shared cache.
 std::int64_t least_part_bytes() {
   return this_cpu() == cpu_kind::zen5 ? std::int64_t{1} << 14 : 0;
 }
 
-/// Inputs of a block beside which a core's own cache has room for the next.
+/// Bytes of a block's inputs beside which a core's own cache has room for the
+/// next block's.
 constexpr std::int64_t paired_bytes = std::int64_t{1} << 20;
-/// The same where dx is written in between, and inputs of both are read.
+/// The same where dx is written in between, and inputs of both blocks are read.
 constexpr std::int64_t overlapped_bytes = std::int64_t{7} << 17;
 
 template <class Void>
@@ -70,8 +70,8 @@ struct channel_range {
   }
 };
 
-/// What a whole pass does at a time: all channels or, where that keeps its
-/// inputs in a cache, some. Depends on the tensor and the kind of CPU only.
+/// What a whole pass processes at a time: all channels or, where that keeps the
+/// inputs in a cache, some. Depends only on the tensor and the kind of CPU.
 class channel_blocks {
 public:
   /// @param inputs  tensors that are read twice.
@@ -96,7 +96,7 @@ public:
     return (channels_ + width_ - 1) / width_;
   }
 
-  /// Whether the inputs of a block take at most so many bytes.
+  /// Whether the inputs of a block take at most `bytes`.
   [[nodiscard]] bool fits(std::int64_t bytes) const {
     return width_ * bytes_ <= bytes;
   }
@@ -112,8 +112,8 @@ private:
   std::int64_t bytes_;
 };
 
-/// Elements from x's of this block to those of the next, if they are to be
-/// fetched while the output of this one is written; else 0.
+/// Elements from this block's x to the next block's, if that is to be
+/// prefetched while the output of this one is written; else 0.
 std::int64_t upcoming_of(const tensor_layout& x, const channel_range& some) {
   auto elements = some.count * x.shape.per_channel();
   auto last = some.first + some.count == x.shape.channels;
@@ -126,7 +126,7 @@ struct block_task {
   execution run;
   channel_range some;
   workspace scratch;
-  /// The block before it, if the same thread has done that one; else itself.
+  /// The previous block, if the same thread has done it; else this one.
   channel_range before;
   /// No other block follows in the same thread.
   bool last = true;
@@ -136,8 +136,8 @@ struct block_task {
   }
 };
 
-/// Calls `body(block_task)` for each block, side by side where the caller
-/// supplies a way to; a block that is the only one is split itself.
+/// Calls `body(block_task)` for each block, in parallel where the caller
+/// supplies a way to; a single block is split itself.
 template <class Body>
 void for_blocks(const execution& run, const channel_blocks& blocks,
                 const workspace& scratch, const Body& body) {
@@ -154,7 +154,7 @@ void for_blocks(const execution& run, const channel_blocks& blocks,
   });
 }
 
-/// Workspace of all blocks, of which one needs what `needed` says.
+/// Workspace of all blocks, each of which needs what `needed` returns.
 template <class Needed>
 std::size_t workspace_of(const tensor_layout& x, const channel_blocks& blocks,
                          const Needed& needed) {
@@ -243,8 +243,8 @@ void batch_norm_backward(const execution& run, const const_tensor_view& dy,
         some.of(dx),
         some.of(residual_grad, dx)};
   };
-  // What is written past the caches is written while the next block is reduced;
-  // on Zen 5 both take less time one after the other.
+  // Output that goes past the caches is written while the next block is
+  // reduced; on Zen 5, both take less time one after the other.
   auto overlapped = blocks.fits(overlapped_bytes)
                     && is_streamed(call_of(blocks[0]))
                     && this_cpu() != cpu_kind::zen5;

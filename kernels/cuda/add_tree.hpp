@@ -1,8 +1,8 @@
 #pragma once
 
 // What one thread does of `add_arrays`, `round_array` and `clear_clamped`, and
-// how their arguments become tasks of kernels; `run(task)` then launches it,
-// or, in a test, does it on the host.
+// how their arguments become tasks of kernels; `run(task)` then launches the
+// task or, in a test, does it on the host.
 
 #include "kernels/cuda/merge_tree.hpp"
 #include "kernels/no_part.hpp"
@@ -23,7 +23,7 @@ struct add_parts_task {
 
   const Real* part[Capacity];
   int parts = 0;
-  /// What stands in the place of parts that are not there.
+  /// What stands in for missing parts.
   Real nothing = 0;
   std::int64_t elements = 0;
   Real* out = nullptr;

@@ -18,8 +18,8 @@ cudaEvent_t event_of(void* event) {
   return static_cast<cudaEvent_t>(event);
 }
 
-/// Of a call that gives something back, where nobody is told of a failure: nor
-/// is whoever asks for the last error next.
+/// For a call that gives something back, whose failure nobody is told, not even
+/// whoever asks for the last error next.
 void forget(cudaError_t status) noexcept {
   if (status != cudaSuccess)
     (void) cudaGetLastError();
@@ -40,8 +40,8 @@ public:
   }
 };
 
-/// The memory pools of the devices, made at first use. They keep so much of
-/// what is given back that a round does not go to the driver for memory.
+/// The memory pools of the devices, made at first use. They keep enough of the
+/// memory given back that a round does not go to the driver for more.
 class memory_pools {
 public:
   cudaMemPool_t of(const device_scope& scope, const device& where) {
@@ -89,8 +89,8 @@ private:
     return pool;
   }
 
-  /// Copies between two devices need not go through the host then. Where that
-  /// cannot be had, they do.
+  /// Lets copies between two devices bypass the host. Where that is not
+  /// possible, they go through it.
   static void let_in(cudaMemPool_t pool, int home, int peer) noexcept {
     int can = 0;
     cudaMemAccessDesc access{};
@@ -102,7 +102,7 @@ private:
       (void) cudaGetLastError();
   }
 
-  /// Idle memory of a device beyond that goes back to the driver, where
+  /// Idle memory of a device beyond this goes back to the driver, where
   /// libtorch and others find it.
   static constexpr std::uint64_t kept_bytes = std::uint64_t{1} << 30U;
 
@@ -188,7 +188,7 @@ public:
   void* allocate_pinned(const device& where, std::size_t bytes) override {
     device_scope scope{{where, nullptr}, "allocate_pinned"};
     void* memory = nullptr;
-    // Portable: of use to every device.
+    // Portable: usable by every device.
     scope.check(cudaHostAlloc(&memory, bytes, cudaHostAllocPortable),
                 "cudaHostAlloc");
     return memory;

@@ -16,7 +16,7 @@ __global__ void __launch_bounds__(block_threads)
   run_pass(pass, plan.range_of(blockIdx.x, thread), thread % warpSize);
 }
 
-/// Enqueues it.
+/// Enqueues the kernel.
 struct run_elementwise {
   const device_scope& scope;
 

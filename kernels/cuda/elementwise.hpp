@@ -29,7 +29,7 @@ struct flat_index {
         channels{shape.channels} {}
 };
 
-/// What normalizes the channels, by pointers to the tensor's statistics type.
+/// A `channel_normalizer` with pointers to the tensor's statistics type.
 template <class Real>
 struct channel_arrays {
   const Real* mean = nullptr;
@@ -40,7 +40,7 @@ struct channel_arrays {
   eps_mode mode = eps_mode::plus;
   bool is_variance = false;
   /// Packs begin with a channel whose values are on 16-byte boundaries, and do
-  /// not lie across the last one.
+  /// not reach past the last channel.
   bool whole_runs = false;
 
   /// @param others  further arrays of the pass, or null.
@@ -57,7 +57,7 @@ struct channel_arrays {
                    && start_aligned({mean, spread, weight, bias})
                    && start_aligned(others)} {}
 
-  /// @tparam Plain  the spread is known to be no variance.
+  /// @tparam Plain  the spread is known not to be a variance.
   /// @param read  returns the value of an array for the channel.
   template <bool Plain, class Read>
   [[nodiscard]] SYNCNORM_HOST_DEVICE Real inv_std(const Read& read) const {
@@ -73,8 +73,8 @@ struct channel_arrays {
   }
 };
 
-/// The constants of the channels that a thread is at: one in a plane, one for
-/// each element of the pack in a row.
+/// The constants of the channels that a thread is at: in a plane, of one
+/// channel; in a row, of one for each element of the pack.
 template <class Pass>
 struct known_constants {
   static constexpr int size =
@@ -84,8 +84,8 @@ struct known_constants {
   typename Pass::constants values[size];
 };
 
-/// Reads value `k` of neighbours in each array it is given; a thread that reads
-/// all of them loads by vectors.
+/// Reads the `k`-th of neighbouring values in each array that it is given; a
+/// thread that reads all of them loads by vectors.
 template <class Real>
 struct read_of_run {
   std::int64_t first;
@@ -172,8 +172,8 @@ SYNCNORM_HOST_DEVICE void for_each_element(const Pass& pass, std::int64_t flat,
 }
 
 /// Stores the mask bits of the pack at `flat`. All threads of a warp call it
-/// together, those without a pack with `valid` false; neighbours put their
-/// bits together to a byte, and the first of them writes it.
+/// together, those without a pack with `valid` false; neighbours combine their
+/// bits into a byte, and the first of them writes it.
 template <int Width>
 SYNCNORM_HOST_DEVICE void store_mask(std::uint8_t* mask, std::int64_t flat,
                                      unsigned bits, bool valid) {
@@ -192,8 +192,8 @@ SYNCNORM_HOST_DEVICE void store_mask(std::uint8_t* mask, std::int64_t flat,
 }
 
 // A pass is `Plain` if nothing is fused with it, its tensors are all there and
-// have no gaps, and the spread is the inverse standard deviation. What the
-// others ask for each element takes more than half of their instructions.
+// have no gaps, and the spread is the inverse standard deviation. The checks of
+// other passes for each element take more than half of their instructions.
 
 /// y = relu((x - mean) * scale + bias + residual)
 template <class T, int Width, memory_format Format, bool Plain>

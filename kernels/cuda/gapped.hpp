@@ -1,6 +1,6 @@
 #pragma once
 
-// Where an element stands whose samples may have gaps between them.
+// Where an element lies in a tensor whose samples may have gaps between them.
 
 #include "kernels/cuda/divisor.hpp"
 
@@ -16,7 +16,7 @@ struct sample_index {
   bool dense = true;
 };
 
-/// Elements of a tensor and how many stand between one sample and the next.
+/// Elements of a tensor and how many lie between one sample and the next.
 template <class T>
 struct gapped {
   T* data = nullptr;

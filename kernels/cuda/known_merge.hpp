@@ -1,8 +1,7 @@
 #pragma once
 
-// Merges of partial results of which it is known before they are there of how
-// many elements they are: what a merge needs of the counts takes longer than
-// the merge.
+// Merges of partial results whose element counts are known before the results:
+// finding what a merge needs from the counts takes longer than the merge.
 
 #include "kernels/cuda/unroll.hpp"
 #include "kernels/math.hpp"
@@ -13,7 +12,7 @@ namespace syncnorm::cuda {
 template <class Real>
 struct known_merge {
   math::merge_weights<Real> weights;
-  /// False if b is of no elements: then its merge leaves a.
+  /// False if b has no elements: its merge then leaves a unchanged.
   bool counts = false;
 
   known_merge() = default;
@@ -42,7 +41,7 @@ struct known_tree {
 
   known_tree() = default;
 
-  /// @param counts  of their elements, each no larger than the one before.
+  /// @param counts  elements of each, no more than of the one before.
   SYNCNORM_HOST_DEVICE explicit known_tree(const Real (&counts)[Size]) {
     Real sums[Size];
     SYNCNORM_UNROLL

@@ -15,22 +15,22 @@
 namespace syncnorm::cuda {
 
 // Code for compute capability 9.0 and later overlaps a kernel with the one
-// before it: the blocks stand ready by the time when that ends, by CUDA's
-// programmatic dependent launch. Other code starts when that has ended.
+// before it: its blocks stand ready by the time the earlier one ends, by CUDA's
+// programmatic dependent launch. Other code starts after that end.
 
-/// What every kernel does first (a test looks), but for finding out what is its
-/// to do: waits for all that was enqueued before it.
+/// Waits for everything enqueued before the kernel. Every kernel calls this
+/// first (a test checks), except for finding out what it has to do.
 __device__ inline void wait_for_earlier_kernels() {
 #if __CUDA_ARCH__ >= 900
   cudaGridDependencySynchronize();
 #endif
 }
 
-/// Lets the blocks of the kernel that is enqueued next come as soon as there is
-/// room for them, as each block does when it ends. Before that for kernels of
-/// few blocks alone, or where the next one has few: where both have many, those
-/// that come early are spread unevenly over what room there is, and the
-/// multiprocessors with most of them end last.
+/// Lets the blocks of the next kernel come as soon as there is room for them,
+/// as each block does anyway when it ends. Called earlier only in kernels of
+/// few blocks, or where the next kernel has few: where both have many, those
+/// that come early spread unevenly over the free room, and the multiprocessors
+/// with most of them end last.
 __device__ inline void let_next_kernel_come() {
 #if __CUDA_ARCH__ >= 900
   cudaTriggerProgrammaticLaunchCompletion();
@@ -38,8 +38,9 @@ __device__ inline void let_next_kernel_come() {
 }
 
 /// Whether the code that the current device runs waits by itself: a binary may
-/// have older code alone that the device can run.
-/// @param kernel  any one of the library, which are all compiled for the same.
+/// have only older code that the device can run.
+/// @param kernel  any kernel of the library; all are compiled for the same
+///                targets.
 inline bool waits_by_itself(int device_index, const void* kernel) {
   static std::atomic<std::uint64_t> asked{0};
   static std::atomic<std::uint64_t> waits{0};
@@ -59,7 +60,7 @@ inline bool waits_by_itself(int device_index, const void* kernel) {
   return result;
 }
 
-/// Blocks of a grid, or threads of a block: of one dimension or two.
+/// Blocks of a grid, or threads of a block: in one dimension or two.
 struct launch_size {
   std::int64_t x = 1;
   std::int64_t y = 1;

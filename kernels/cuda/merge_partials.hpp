@@ -12,15 +12,14 @@
 
 namespace syncnorm::cuda {
 
-/// Threads of a block that merges the partial results of a channel, where there
-/// are more than a warp merges as fast.
+/// Threads of a block that merges a channel's partial results, where these are
+/// too many for a warp to be as fast.
 inline constexpr int merge_threads = 128;
 
-/// Which partial results a thread merges first, and of how many elements these
-/// are.
+/// Which partial results a thread merges first, and of how many elements.
 template <class Real>
 struct partials_place {
-  /// Loads that are under way at the same time.
+  /// Loads that are in flight at the same time.
   static constexpr int flight = 4;
 
   std::int64_t at[flight];
@@ -29,8 +28,8 @@ struct partials_place {
   Real count = 0;
 };
 
-/// The partial results of a channel stand in `fold` columns of `splits` each,
-/// all relative to the same constants.
+/// The partial results of a channel are in `fold` columns of `splits` each, all
+/// relative to the same constants.
 template <class Reduction>
 struct merge_partials_task {
   using state = typename Reduction::state;
@@ -59,14 +58,14 @@ struct merge_partials_task {
     return plan.splits * fold.value();
   }
 
-  /// True if a warp does for the partial results of a channel.
+  /// True if a warp suffices for the partial results of a channel.
   [[nodiscard]] bool for_a_warp() const {
     return partials_per_channel() <= 2 * warp_threads;
   }
 
-  /// Of every `threads`-th partial result of `channel` of `channels`, in order:
-  /// the first ones and their merges. Reads nothing but the task: not what
-  /// earlier kernels leave.
+  /// A thread takes every `threads`-th partial result of `channel` of
+  /// `channels`, in order: returns the first ones and their merges. Reads only
+  /// the task, nothing that earlier kernels write.
   [[nodiscard]] SYNCNORM_HOST_DEVICE place place_of(std::int64_t channel,
                                                     std::int64_t channels,
                                                     int thread,
@@ -88,8 +87,8 @@ struct merge_partials_task {
     return result;
   }
 
-  /// Merges what `place_of` tells and those behind, of which as many are under
-  /// way before one is used.
+  /// Merges the partial results that `place_of` returns and those after them,
+  /// of which as many are in flight before one is used.
   SYNCNORM_HOST_DEVICE state share(const place& mine, std::int64_t channel,
                                    std::int64_t channels, int thread,
                                    int threads) const {

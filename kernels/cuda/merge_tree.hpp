@@ -12,7 +12,7 @@ namespace syncnorm::cuda {
 /// Parts that one thread merges, for one channel.
 inline constexpr int merge_group = 16;
 
-/// Channels of a block of merge_moments_kernel.
+/// Channels per block of merge_moments_kernel.
 inline constexpr int merge_channels = 16;
 
 /// The largest number of parts that one launch takes: their pointers travel
@@ -22,7 +22,7 @@ inline constexpr int merge_capacity = 1024;
 /// Parts of the usual launch, whose parameters are short.
 inline constexpr int small_merge_capacity = 32;
 
-/// Moments and the number of values that they are of.
+/// Moments and the number of values that they cover.
 template <class Real>
 struct tree_node {
   std::int64_t count = 0;
@@ -54,7 +54,7 @@ struct merge_parts_task {
   }
 
   /// Merges the parts of one group: neighbours at distance 1, then 2, 4, 8.
-  /// Parts that are not there count 0, which is a no-op.
+  /// Missing parts have a count of 0, which is a no-op.
   [[nodiscard]] SYNCNORM_HOST_DEVICE tree_node<Real> share(std::int64_t channel,
                                                            int group) const {
     tree_node<Real> nodes[merge_group];
@@ -74,7 +74,7 @@ struct merge_parts_task {
   }
 
   /// Merges group `group` of a column of the board with the one `distance`
-  /// behind it. Called for distances 1, 2, 4, ... below the number of groups.
+  /// after it. Called for distances 1, 2, 4, ... below the number of groups.
   SYNCNORM_HOST_DEVICE void merge(tree_node<Real>* column, int group,
                                   int distance) const {
     if (group % (2 * distance) == 0 && group + distance < groups()) {

@@ -101,9 +101,9 @@ SYNCNORM_HOST_DEVICE inline void store_pack(T* to,
   *reinterpret_cast<pack<T, Width>*>(to) = values;
 }
 
-/// Reads the bits from element `first` of a ReLU mask on; first is
-/// a multiple of Width, a divisor of 8, so that they stand in one byte. Bit k
-/// of the result is element first + k.
+/// Reads the bits from element `first` of a ReLU mask on; first is a multiple
+/// of Width, a divisor of 8, so that they are in one byte. Bit k of the result
+/// is element first + k.
 SYNCNORM_HOST_DEVICE inline unsigned mask_bits(const std::uint8_t* mask,
                                                std::int64_t first) {
   return unsigned{mask[first / 8]} >> unsigned(first % 8);

@@ -13,20 +13,20 @@
 
 namespace syncnorm::cuda {
 
-/// Threads of a block of every reduction and elementwise kernel.
+/// Threads per block of every reduction and elementwise kernel.
 inline constexpr int block_threads = 256;
 
 /// Threads of a warp.
 inline constexpr int warp_threads = 32;
 
-/// Blocks that a reduction over planes is cut into at most, where it has a
-/// choice and a thread not too much to do: four of 256 threads on each of the
-/// 132 multiprocessors of an H100. It is the same number on every device, so
-/// that results and workspace are, too.
+/// The most blocks that a reduction over planes is cut into, where it has a
+/// choice and no thread gets too much to do: four of 256 threads on each of the
+/// 132 multiprocessors of an H100. The number is the same on every device, so
+/// that results and workspace are the same, too.
 inline constexpr std::int64_t plane_blocks = 528;
 
-/// The same over rows: two on each, whose threads have twice the loads under
-/// way, since each block leaves partial results of all of its columns.
+/// The same over rows: two on each, whose threads have twice the loads in
+/// flight, since each block leaves partial results for all of its columns.
 inline constexpr std::int64_t row_blocks = 264;
 
 /// Bytes of the widest load and store of a thread.
@@ -44,8 +44,8 @@ struct extents {
   std::int64_t samples = 0;
   std::int64_t channels = 0;
   std::int64_t spatial = 0;
-  /// Channels last: how many true rows one row here is; then column j belongs
-  /// to channel j % (channels / fold).
+  /// Channels last: how many true rows make up one row here; column j then
+  /// belongs to channel j % (channels / fold).
   std::int64_t fold = 1;
 
   friend bool operator==(const extents&, const extents&) = default;
@@ -59,10 +59,10 @@ struct extents {
 }
 
 /// Returns the simplest shape with the same memory order. Without spatial
-/// elements both formats are the same, and rows of channels serve better; so
-/// they are with a single channel, where planes do. Samples that lie dense
-/// become one where the format permits.
-/// @param dense  whether this holds for every tensor of the call.
+/// elements both formats are the same, and rows of channels serve better; with
+/// a single channel they are the same, too, and planes serve better. Dense
+/// samples become one where the format permits.
+/// @param dense  whether the samples of every tensor of the call are dense.
 [[nodiscard]] constexpr extents
 canonical(memory_format format, const tensor_shape& shape, bool dense) {
   extents result{format, shape.samples, shape.channels, shape.spatial};
@@ -78,9 +78,9 @@ canonical(memory_format format, const tensor_shape& shape, bool dense) {
   return result;
 }
 
-/// Joins neighbouring rows until their length is a multiple of `width`, if
-/// the number of rows permits; so that three channels can be read by vectors
-/// of four. Planes stay as they are.
+/// Joins neighbouring rows until their length is a multiple of `width`, if the
+/// number of rows permits: three channels can then be read by vectors of four.
+/// Planes stay as they are.
 [[nodiscard]] constexpr extents folded(extents shape, int width) {
   auto fold = width / std::gcd(shape.channels, std::int64_t{width});
   if (shape.format == memory_format::channels_first || fold == 1
@@ -135,8 +135,8 @@ struct reduce_plan {
   }
 };
 
-/// Loads of one thread that are under way at the same time in a reduction over
-/// planes: 64 bytes by vectors, eight elements without.
+/// Loads that one thread of a reduction over planes has in flight at the same
+/// time: 64 bytes with vectors, eight elements without.
 [[nodiscard]] SYNCNORM_HOST_DEVICE constexpr int plane_loads(int width) {
   return width == 1 ? 8 : 4;
 }
@@ -144,15 +144,15 @@ struct reduce_plan {
 /// The same over rows.
 inline constexpr int row_loads = 8;
 
-/// Rounds of loads of one thread at most: what it merges one after the other in
-/// the type of calculation, few enough to keep the rounding small. A larger
-/// tensor is cut into more runs. A reduction of two tensors over rows has twice
-/// as many, of half the length.
+/// The most rounds of loads of one thread: it merges them one after the other
+/// in the type of calculation, few enough to keep the rounding error small. A
+/// larger tensor is cut into more runs. A reduction of two tensors over rows
+/// has twice as many rounds, of half the length.
 inline constexpr std::int64_t thread_rounds = 256;
 
-/// Vectors of a tile of a reduction over rows at most. A warp's; where there
-/// are few rows, so few that a block has all of them with one round of loads,
-/// but no less than four.
+/// The most vectors in a tile of a reduction over rows: as many as a warp has
+/// threads; with few rows, only so many that one round of loads covers all
+/// rows, but no fewer than four.
 [[nodiscard]] constexpr std::int64_t widest_tile(std::int64_t rows) {
   constexpr std::int64_t narrowest = 4;
   constexpr std::int64_t widest = warp_threads;
@@ -191,9 +191,9 @@ inline constexpr std::int64_t thread_rounds = 256;
   return plan;
 }
 
-/// The plan for tensors of `element_bytes` that are `dense`, and start and
-/// continue (from sample to sample) on 16-byte boundaries or are not
-/// `aligned`.
+/// The plan for tensors with elements of `element_bytes`. They are `dense` or
+/// not, and `aligned` if they start and continue (from sample to sample) on
+/// 16-byte boundaries.
 [[nodiscard]] constexpr reduce_plan plan_reduction(memory_format format,
                                                    const tensor_shape& shape,
                                                    std::size_t element_bytes,
@@ -211,7 +211,7 @@ inline constexpr std::int64_t thread_rounds = 256;
 
 /// Bytes that suffice for the partial results of any reduction of tensors of
 /// this layout's shape and dtype, whatever their strides and alignment; two
-/// float64 a column and run.
+/// float64 per column and run.
 [[nodiscard]] constexpr std::size_t
 reduction_workspace(const tensor_layout& layout) {
   std::int64_t partials = 0;
@@ -235,9 +235,9 @@ struct pack_range {
 };
 
 /// How an elementwise kernel is cut. Channels first: a block takes `tile`
-/// packs in a row, so that a thread seldom changes its channel. Channels
+/// consecutive packs, so that a thread seldom changes its channel. Channels
 /// last: all threads stride over the tensor, and the stride is a multiple of
-/// the row, so that a thread never does.
+/// the row, so that a thread never changes it.
 struct pass_plan {
   memory_format format = memory_format::channels_first;
   int width = 1;
@@ -257,22 +257,21 @@ struct pass_plan {
   }
 };
 
-/// Packs of a thread that are under way at the same time in an elementwise
-/// kernel.
+/// Packs that a thread of an elementwise kernel has in flight at the same time.
 [[nodiscard]] SYNCNORM_HOST_DEVICE constexpr int packs_in_flight(int width) {
   return width == 1 ? 4 : 2;
 }
 
 namespace partition_detail {
 
-/// Blocks of an elementwise kernel at most where threads stride over all of
-/// the tensor: 16 for each multiprocessor of an H100, of which registers let
+/// The most blocks of an elementwise kernel whose threads stride over the whole
+/// tensor: 16 for each multiprocessor of an H100, of which the registers let
 /// two to six run at a time.
 inline constexpr std::int64_t pass_blocks = 2112;
 
-/// As many as run at a time: four on each multiprocessor, or, where each thread
-/// has the constants of eight channels, two. Beyond that a thread takes more
-/// packs first, up to `packs_of_thread`: its constants are loaded once.
+/// As many blocks as run at a time: four on each multiprocessor, or two where
+/// each thread has the constants of eight channels. Beyond that, threads first
+/// take more packs, up to `packs_of_thread`: constants are loaded once.
 [[nodiscard]] constexpr std::int64_t blocks_of_wave(int width) {
   return width == 8 ? 264 : 528;
 }
@@ -301,7 +300,7 @@ repeating_step(std::int64_t threads, std::int64_t channels, int width) {
   std::int64_t flight = packs_in_flight(width);
   if (shape.format == memory_format::channels_first) {
     auto share = plan.packs / (block_threads * plane_blocks);
-    // Short enough that the last blocks do not run long by themselves.
+    // Short enough that the last blocks do not run alone for long.
     auto per_thread = std::clamp(share, flight, 2 * flight);
     plan.tile = block_threads * per_thread;
     plan.blocks = divide_up(plan.packs, plan.tile);

@@ -9,7 +9,8 @@
 
 namespace syncnorm::cuda {
 
-/// Partial result of a thread, a warp or a block, and of how many elements.
+/// Partial result of a thread, a warp or a block, and how many elements it
+/// covers.
 /// @tparam Count  `int` within a block, whose run is short enough.
 template <class Reduction, class Count = std::int64_t>
 struct counted {
@@ -92,7 +93,7 @@ private:
   using constants = typename Reduction::constants;
   using fetched = typename Reduction::fetched;
 
-  /// Where a thread is: a unit of its plane, and the flat index of that.
+  /// Where a thread is: a unit of its plane, and that unit's flat index.
   struct cursor {
     std::int64_t unit;
     std::int64_t flat;

@@ -1,8 +1,8 @@
 #pragma once
 
-// From the arguments of `merge_moments` and `finalize_moments` to the tasks
-// of their kernels; `run(task)` then launches it, or, in a test, does it on the
-// host.
+// From the arguments of `merge_moments` and `finalize_moments` to the tasks of
+// their kernels; `run(task)` then launches the task or, in a test, does it on
+// the host.
 
 #include "kernels/cuda/merge_tree.hpp"
 #include "syncnorm/error.hpp"

@@ -1,8 +1,8 @@
 #pragma once
 
 // From the arguments of a call to the elementwise pass and the plan that it
-// runs by; `run(pass, plan)` then launches it, or, in a test, does it on the
-// host.
+// runs by; `run(pass, plan)` then launches the pass or, in a test, does it on
+// the host.
 
 #include "kernels/backend.hpp"
 #include "kernels/cuda/alignment.hpp"
@@ -54,8 +54,8 @@ plan_pass(const tensor_layout& layout, std::initializer_list<operand> tensors) {
 }
 
 /// Calls `f.template operator()<T, Width, Format, Plain>()` for the call's
-/// type, width and format. Element by element there is no plain pass: speed is
-/// no aim there.
+/// type, width and format. With a width of 1 there is no plain pass: speed does
+/// not matter there.
 template <class F>
 void with_pass(dtype type, const pass_plan& plan, bool plain, const F& f) {
   constexpr auto first = memory_format::channels_first;

@@ -1,7 +1,7 @@
 #pragma once
 
 // From the arguments of a call to the reduction and the plan that it runs by;
-// `run(what, plan)` then launches it, or, in a test, does it on the host.
+// `run(what, plan)` then launches it or, in a test, does it on the host.
 
 #include "kernels/backend.hpp"
 #include "kernels/cuda/alignment.hpp"

@@ -21,7 +21,7 @@ inline constexpr int most_blocks = 6;
 #endif
 
 /// Blocks of a reduction over planes that a multiprocessor shall hold at a
-/// time: at least four, as the partition counts on, or as many as spill no
+/// time: at least four, as the partition assumes, or as many as spill no
 /// registers on compute capability 9.0.
 template <class Reduction>
 inline constexpr int planes_at_a_time = sizeof(typename Reduction::real) == 8
@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(block_threads, planes_at_a_time<Reduction>)
     task.put(channel, split, known, total);
 }
 
-/// The same over rows, as the partition counts on.
+/// The same over rows, as the partition assumes.
 inline constexpr int rows_at_a_time = 2;
 
 /// One block for each tile of columns and run of rows.
@@ -72,17 +72,17 @@ __global__ void __launch_bounds__(block_threads, rows_at_a_time)
   task.put(place, board);
 }
 
-/// Merges what the threads of a block have, by a tree also from warp to warp,
-/// where CUB's reductions of blocks go one by one. Made before the results are
-/// there; all threads call.
+/// Merges the results of a block's threads, by a tree also from warp to warp,
+/// where CUB's block reductions go one by one. Made before the results are
+/// there; all threads call it.
 template <class Reduction, int Threads>
 class block_merge {
 public:
   using real = typename Reduction::real;
   using state = typename Reduction::state;
 
-  /// @param count  of the elements that the thread's result will be of, no
-  ///               more than that of the thread before.
+  /// @param count  elements that the thread's result will cover, no more than
+  ///               that of the thread before.
   __device__ explicit block_merge(real count) {
     SYNCNORM_UNROLL
     for (int i = 0; i < levels; ++i) {
@@ -94,7 +94,7 @@ public:
       prepare_warps(count);
   }
 
-  /// The result for thread 0; those of others are of no use.
+  /// The block's result in thread 0; in other threads it is meaningless.
   __device__ state operator()(state total) const {
     SYNCNORM_UNROLL
     for (int i = 0; i < levels; ++i)
@@ -109,7 +109,7 @@ private:
   static constexpr int levels = 5;
   static_assert(1 << levels == warp_threads);
 
-  /// What the lane `distance` behind has.
+  /// The value of the lane `distance` further on.
   template <class T>
   __device__ static T from_lane(const T& value, int distance) {
     constexpr auto all = ~0u;

@@ -8,9 +8,9 @@
 //   width            elements of one load
 //   state            partial result of a set of elements of one channel
 //   constants        what must be known of the channel beforehand
-//   closing          what must be known of it in the end, and can be loaded
-//                    before
-//   tensors          how many of them it reads
+//   closing          what must be known of the channel in the end, and can be
+//                    loaded before
+//   tensors          how many tensors the reduction reads
 //   fetched          one load: `width` neighbouring elements
 //   values<K>        K elements of one channel, ready for calculation
 // and the functions below, which are the same for each.
@@ -29,8 +29,8 @@ namespace syncnorm::cuda {
 ///
 /// The values are taken relative to the channel's first element, so that the
 /// mean of values far from zero is rounded once, at the end, and not at each
-/// merge. A thread's first group of values is summed about the first of them,
-/// each further one about the mean of those before, and threads are merged by
+/// merge. A thread sums its first group of values about the first value, each
+/// further group about the mean of the values before; threads are merged by
 /// Chan's update.
 template <class T, class Real, int Width>
 struct moments_of {
@@ -83,7 +83,7 @@ struct moments_of {
     out.x[slot] = widen<Real>(in.x.values[lane]) - channel.base;
   }
 
-  /// @param count  elements that `total` is of, 0 or K and more.
+  /// @param count  elements in `total`: 0, or K or more.
   template <int K>
   SYNCNORM_HOST_DEVICE static void add(state& total, int count,
                                        const values<K>& in, const constants&) {
@@ -91,7 +91,7 @@ struct moments_of {
       total.mean = in.x[0];
     auto n = Real(count + K);
     auto share = math::share_of(Real(1), n);
-    // The sum of the deviations could be too large where their mean is not.
+    // The sum of the deviations could overflow where their mean does not.
     Real shift = 0;
     Real squares = 0;
     SYNCNORM_UNROLL

@@ -1,15 +1,14 @@
 #pragma once
 
-// The loop of one thread of a reduction: loads by rounds, of which all are
-// under way before one is used.
+// The loop of one thread of a reduction: loads in rounds; all loads of a round
+// are in flight before one is used.
 
 #include "kernels/cuda/partition.hpp"
 #include "kernels/cuda/unroll.hpp"
 
 namespace syncnorm::cuda {
 
-/// One round. `fetch()` loads what comes next, `add(in)` takes an array of
-/// that.
+/// One round. `fetch()` does the next load, `add(in)` takes an array of loads.
 template <int Loads, class Fetch, class Add>
 SYNCNORM_HOST_DEVICE void add_round(const Fetch& fetch, const Add& add) {
   decltype(fetch()) in[Loads];
@@ -19,8 +18,8 @@ SYNCNORM_HOST_DEVICE void add_round(const Fetch& fetch, const Add& add) {
   add(in);
 }
 
-/// What is behind the last full round: half a round, a quarter, ... where there
-/// is as much.
+/// What is left after the last full round: half a round, a quarter, ... where
+/// that much is left.
 template <int Loads, class Fetch, class Add>
 SYNCNORM_HOST_DEVICE void add_halves(int left, int step, const Fetch& fetch,
                                      const Add& add) {
@@ -48,15 +47,15 @@ SYNCNORM_HOST_DEVICE void add_rest(int left, int step, const Fetch& fetch,
       add(in[i]);
 }
 
-/// All loads of a thread that takes every `step`-th of `left` units, the first
-/// of them first.
+/// All loads of a thread that takes every `step`-th of `left` units, starting
+/// with the first.
 /// @tparam Flight  loads of a round.
 template <int Flight, int Width, class Fetch, class Add>
 SYNCNORM_HOST_DEVICE void add_in_rounds(int left, int step, const Fetch& fetch,
                                         const Add& add) {
   for (; left > (Flight - 1) * step; left -= Flight * step)
     add_round<Flight>(fetch, add);
-  // By vectors these would take registers that other blocks need.
+  // With vectors, `add_rest` would take registers that other blocks need.
   if constexpr (Width == 1)
     add_rest<Flight - 1>(left, step, fetch, add);
   else

@@ -13,8 +13,8 @@
 namespace syncnorm::cuda {
 
 /// The partial results of a block, `width` columns for each thread. In shared
-/// memory; column k of all threads stands together, so that no two threads
-/// of a warp meet in one bank.
+/// memory; column k of all threads is contiguous, so that no two threads of a
+/// warp use the same bank.
 template <class Reduction>
 struct row_board {
   stored<typename Reduction::state> states[Reduction::width * block_threads];
@@ -25,8 +25,8 @@ struct row_board {
 /// Where a thread is.
 struct row_place {
   std::int64_t split = 0;
-  /// The first column of its vector, the true channel of that, and the index
-  /// of its first element.
+  /// The first column of its vector, that column's true channel, and the index
+  /// of the thread's first element.
   std::int64_t column = 0;
   std::int64_t channel = 0;
   std::int64_t flat = 0;
@@ -47,8 +47,8 @@ struct row_task {
 
   static constexpr int width = Reduction::width;
 
-  /// Loads of each tensor that are under way at the same time: as many bytes
-  /// over all of them as where there is one.
+  /// Loads of each tensor that are in flight at the same time: over all tensors
+  /// as many bytes as where there is only one.
   static constexpr int flight = row_loads / Reduction::tensors;
 
   Reduction reduction;
@@ -60,7 +60,7 @@ struct row_task {
   /// [columns, splits]; null if a block's result is the channel's.
   stored<state>* partials = nullptr;
   row_tree<sizeof(typename Reduction::real) == 8 ? 8 : 16> tree;
-  /// Of all runs but the last one, and of that.
+  /// Of all runs but the last, and of the last.
   row_shares usual;
   row_shares last;
 
@@ -74,7 +74,7 @@ struct row_task {
         usual{how.units_of(0), how.tile_height},
         last{how.units_of(how.splits - 1), how.tile_height} {}
 
-  /// Reads nothing but the task: not what earlier kernels leave.
+  /// Reads only the task, nothing that earlier kernels write.
   [[nodiscard]] SYNCNORM_HOST_DEVICE row_place place_of(std::int64_t tile,
                                                         std::int64_t split,
                                                         int lane,
@@ -94,9 +94,9 @@ struct row_task {
     return place;
   }
 
-  /// Leaves on the board the elements that a thread takes: one vector of
-  /// columns, and every `tile_height`-th row of the run. Returns how many rows
-  /// these were.
+  /// Leaves on the board the results of the elements that a thread takes: one
+  /// vector of columns in every `tile_height`-th row of the run. Returns how
+  /// many rows these were.
   SYNCNORM_HOST_DEVICE int share(const row_place& place,
                                  row_board<Reduction>& board) const {
     prepare_close(place, board);
@@ -108,7 +108,7 @@ struct row_task {
     return mine.count;
   }
 
-  /// One level of the tree. Row r of threads has column r % width of each
+  /// One level of the tree. Row r of threads merges column r % width of each
   /// vector.
   template <class Level>
   SYNCNORM_HOST_DEVICE void merge(const Level& level, const row_place& place,
@@ -117,7 +117,7 @@ struct row_task {
       merge_into(r / width, r % width, level, place, board);
   }
 
-  /// Stores what the thread has merged itself in the last level.
+  /// Stores what this thread itself has merged in the last level.
   SYNCNORM_HOST_DEVICE void put(const row_place& place,
                                 const row_board<Reduction>& board) const {
     if (place.row >= width || place.column >= plan.shape.channels)
@@ -134,7 +134,7 @@ struct row_task {
 private:
   using fetched = typename Reduction::fetched;
 
-  /// Partial results of a thread, a column each, of as many rows.
+  /// Partial results of a thread: one for each column, all of `count` rows.
   struct share_type {
     int count = 0;
     state states[width];
@@ -146,7 +146,7 @@ private:
     return place.row * plan.tile_width + place.lane;
   }
 
-  /// Loads what `put` needs, long before.
+  /// Loads what `put` needs, long before it runs.
   SYNCNORM_HOST_DEVICE void prepare_close(const row_place& place,
                                           row_board<Reduction>& board) const {
     int thread = number_of(place);

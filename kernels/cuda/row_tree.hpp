@@ -1,7 +1,7 @@
 #pragma once
 
-// How the shares of the threads of a block are merged in a reduction over rows
-// (channels last): which of them, and of how many rows they are.
+// How a block merges its threads' shares in a reduction over rows (channels
+// last): which of them, and how many rows they cover.
 
 #include "kernels/cuda/partition.hpp"
 
@@ -9,13 +9,13 @@
 
 namespace syncnorm::cuda {
 
-/// How the rows of a run are shared out to the rows of threads of a tile.
+/// How the rows of a run are distributed to a tile's rows of threads.
 struct row_shares {
   /// Rows of the run.
   int rows = 0;
-  /// Rows of each row of threads,
+  /// Rows for each row of threads,
   int each = 0;
-  /// and one more of the first `rest`.
+  /// and one more for each of the first `rest`.
   int rest = 0;
 
   row_shares() = default;
@@ -27,8 +27,8 @@ struct row_shares {
 };
 
 /// A level of the tree: from `height` rows of partial results to `next`. Row i
-/// of these is of the rows i, i + next, i + 2 * next, ... below `height`.
-/// @tparam Radix  rows that are merged into one at most.
+/// of the latter covers the rows i, i + next, i + 2 * next, ... below `height`.
+/// @tparam Radix  the most rows that are merged into one.
 /// @tparam First  whether the rows are those of the threads; in later levels
 ///                their number is a power of two.
 template <int Radix, bool First>
@@ -40,7 +40,7 @@ struct row_level {
   /// The binary logarithm of `height`, in later levels.
   int height_log = 0;
 
-  /// Rows of the run that row `i` is of.
+  /// Rows of the run that row `i` covers.
   [[nodiscard]] SYNCNORM_HOST_DEVICE int
   count_of(int i, const row_shares& shares, int tile_height) const {
     if constexpr (First)
@@ -58,8 +58,8 @@ private:
 };
 
 /// The levels for a tile of some height.
-/// @tparam Most  rows that are merged at once where that spares a level: what
-///               a thread has registers for.
+/// @tparam Most  the rows that are merged at once where that saves a level: as
+///               many as a thread has registers for.
 template <int Most>
 class row_tree {
 public:
@@ -69,7 +69,7 @@ public:
       ++first_log_;
   }
 
-  /// Calls `merge(level)` for each level in its turn.
+  /// Calls `merge(level)` for each level in turn.
   template <class Merge>
   SYNCNORM_HOST_DEVICE void for_each_level(const Merge& merge) const {
     int log = first_log_;

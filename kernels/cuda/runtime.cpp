@@ -17,8 +17,8 @@ struct device_census {
   cudaError_t status = cudaSuccess;
 };
 
-/// Asks until there is an answer, and not again: the runtime may give the
-/// failure of work that was enqueued before for one.
+/// Asks until there is an answer, and not again: later, the runtime may answer
+/// with the failure of work enqueued before.
 device_census count_devices() noexcept {
   static std::atomic<int> known{-1};
   device_census result{known.load(std::memory_order_relaxed)};
@@ -29,7 +29,7 @@ device_census count_devices() noexcept {
     known.store(result.count, std::memory_order_relaxed);
     return result;
   }
-  // Not for somebody else to find.
+  // Cleared, so that nobody else finds it.
   (void) cudaGetLastError();
   result.count = 0;
   return result;
@@ -40,9 +40,9 @@ bool means_no_device(cudaError_t status) noexcept {
          || status == cudaErrorStubLibrary;
 }
 
-/// Whether somebody has used the device in this process. From CUDA 12 on, to
-/// make one current is to use it; before, and where the driver cannot be asked,
-/// the answer is yes.
+/// Whether somebody has used the device in this process. From CUDA 12 on,
+/// making a device current uses it; before, and where the driver cannot be
+/// asked, the answer is yes.
 bool has_context(int index) noexcept {
 #if CUDART_VERSION >= 12050
   using get_state = CUresult (*)(CUdevice, unsigned*, int*);
@@ -131,7 +131,8 @@ void device_scope::check_stream() const {
   if (stream_ == nullptr || stream_ == cudaStreamLegacy
       || stream_ == cudaStreamPerThread)
     return;
-  // What a graph captures cannot be asked whose it is; its launches fail.
+  // A stream that a graph captures cannot be asked for its device; its launches
+  // fail.
   auto capture = cudaStreamCaptureStatusNone;
   check(cudaStreamIsCapturing(stream_, &capture), "cudaStreamIsCapturing");
   if (capture != cudaStreamCaptureStatusNone)

@@ -23,8 +23,8 @@ public:
   /// Ask `status` whether that worked, and `call` what did not.
   explicit current_device(int index) noexcept;
 
-  /// Makes the device current that was before. One that nobody has used yet is
-  /// left alone: to make it current would take some hundred MB of its memory.
+  /// Makes the previous device current again. One that nobody has used yet is
+  /// left alone: making it current would take some hundred MB of its memory.
   ~current_device();
 
   current_device(const current_device&) = delete;
@@ -48,10 +48,10 @@ private:
 class device_scope {
 public:
   /// @throws error `device_unavailable` if the device is not there,
-  ///         `device_mismatch` if the stream is of another one (CUDA 12.8 and
-  ///         later; before, and where a graph captures it, the launch itself
-  ///         fails), `device_failure`, also
-  ///         for what earlier work of the process has done to its devices.
+  ///         `device_mismatch` if the stream belongs to another one (CUDA 12.8
+  ///         and later; before, and where a graph captures it, the launch
+  ///         itself fails), `device_failure`, also for what earlier work of the
+  ///         process has done to its devices.
   device_scope(const execution& run, std::string_view operation);
 
   device_scope(const device_scope&) = delete;

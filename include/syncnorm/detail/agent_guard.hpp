@@ -6,8 +6,8 @@
 
 namespace syncnorm::detail {
 
-/// Owns an agent: when the guard goes, the agent exits, once it has read what
-/// it was sent before.
+/// Owns an agent: when the guard is destroyed, the agent exits after reading
+/// what it was sent before.
 class agent_guard {
 public:
   explicit agent_guard(caf::actor agent) : agent_{std::move(agent)} {}

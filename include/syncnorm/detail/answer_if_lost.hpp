@@ -19,23 +19,23 @@ namespace syncnorm::detail {
 /// @param identifier of the replica; `no_replica` for somebody who only asks.
 inline caf::error master_is_down(std::int64_t identifier,
                                  const caf::error& reason) {
-  // Another node's, and so of any length.
+  // The text comes from another node, and so has any length.
   constexpr std::size_t max_text = 2000;
   return make_error(errc::master_down,
                     replica_prefix(identifier) + "the master is down ("
                         + describe(reason).substr(0, max_text) + ")");
 }
 
-/// Attached to this node's proxy of a master on another node: answers the open
+/// Attached to this node's proxy of a master on another node. Answers the open
 /// requests of one replica, or of somebody who only asks, when the proxy exits,
-/// as it does when that node is considered lost; to a master that has exited,
-/// at once. Where an answer came before, the actor drops this one.
+/// as it does when that node is considered lost; if the master has exited
+/// already, at once. Where an answer came before, the asker drops this one.
 class lost_answer final : public caf::attachable {
 public:
-  /// How many requests of one who only asks are answered, where nobody knows
-  /// which have been: of an actor that blocks. One that waits for more at a
-  /// time gets CAF's timeouts for the first ones. Of a replica that blocks it
-  /// is the last request.
+  /// How many requests of a blocking actor that only asks are answered, as
+  /// nobody knows which have been. An actor that waits for more at a time gets
+  /// CAF's timeouts for the first ones. Of a blocking replica, only the last
+  /// request is answered.
   static constexpr std::size_t max_unknown = 8;
 
   /// Whose request it is.
@@ -46,14 +46,15 @@ public:
     bool operator==(const replica&) const = default;
   };
 
-  /// Selects what was attached for that replica; `answers` gets its ids.
+  /// Selects the `lost_answer` attached for that replica; `answers` gets its
+  /// ids.
   struct predecessor {
     static constexpr std::size_t token_type = 0x73796e63; // "sync"
     replica whose;
     std::vector<caf::message_id>& answers;
   };
 
-  /// What the asker has attached for it.
+  /// Selects what is attached to the asker for it.
   struct counterpart {
     static constexpr std::size_t token_type = 0x73796e64;
     const caf::actor_control_block* proxy;
@@ -89,15 +90,15 @@ public:
   }
 
 private:
-  /// To be compared alone.
+  /// Only compared.
   const caf::actor_control_block* proxy_;
   caf::weak_actor_ptr asker_;
   std::vector<caf::message_id> ids_;
   replica whose_;
 };
 
-/// Attached to who asks: once it has ended, the proxy of a master keeps nothing
-/// of that replica's. Goes when the proxy exits.
+/// Attached to the asker: once that has ended, the proxy of a master keeps
+/// nothing of the replica's. Removed when the proxy exits.
 class forget_at_exit final : public caf::attachable {
 public:
   forget_at_exit(caf::weak_actor_ptr proxy, const lost_answer::replica& whose)
@@ -121,8 +122,8 @@ private:
   lost_answer::replica whose_;
 };
 
-/// An actor that answers the next request to a master that has exited, or whose
-/// node is lost, in its place.
+/// An actor that answers the next request in place of a master that has exited
+/// or whose node is lost.
 template <class Self, class Master>
 Master stand_in_for(Self&& self, const Master& master,
                     std::int64_t identifier) {
@@ -145,14 +146,14 @@ void keep_open(Self&& self, std::vector<caf::message_id>& ids,
 }
 
 /// Call before a request to a master: if that is on another node, the request
-/// gets `master_down` as soon as the node is considered lost; at once if it was
-/// before. See `lost_answer::max_unknown` for who blocks.
-/// @returns the id of the answer to a replica's request before, if there was
+/// gets `master_down` as soon as the node is considered lost; at once if it
+/// already is. For blocking actors, see `lost_answer::max_unknown`.
+/// @returns the id of the answer to a replica's previous request, if there was
 ///          one.
 template <class Self, class Master>
 std::optional<caf::message_id> answer_if_lost(Self&& self, const Master& master,
                                               std::int64_t identifier) {
-  // A master of this node answers all that it has when it exits.
+  // A master of this node answers all its requests when it exits.
   if (!is_distant(master))
     return std::nullopt;
   auto* proxy = caf::actor_cast<caf::abstract_actor*>(master);

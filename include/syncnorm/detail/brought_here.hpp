@@ -6,8 +6,8 @@
 
 namespace syncnorm::detail {
 
-/// While it lives, it stands in the place of the `network`'s thread, which
-/// brings an actor a message: the actor, if it was idle, runs at its end,
+/// While it lives, stands in for the `network`'s thread, which brings an actor
+/// a message: when this object is destroyed, the actor, if it was idle, runs
 /// before that thread brings the next message. So no worker has to wake up,
 /// which takes longer than a round of small messages.
 class run_brought_here {
@@ -31,11 +31,12 @@ private:
 };
 
 /// An Actor whose messages take microseconds and never wait: it runs on the
-/// network's thread where that brings one.
+/// network's thread where that brings a message.
 template <class Actor>
 class brought_here : public Actor {
 public:
-  /// @param brief whether they are such messages; otherwise this adds nothing.
+  /// @param brief whether the messages are like that; otherwise this class adds
+  ///              nothing.
   template <class... Ts>
   brought_here(caf::actor_config& config, bool brief, Ts&&... xs)
       : Actor{config, std::forward<Ts>(xs)...},

@@ -6,9 +6,9 @@
 
 namespace syncnorm::detail {
 
-/// Checks what `normalize` and `backward_input` ask of an output that may be
-/// the memory of an input, for a caller whose state changes before it calls
-/// them: if both start at one element their sample strides are equal, and
+/// Checks what `normalize` and `backward_input` require of an output that may
+/// be the memory of an input, for a caller whose state changes before it calls
+/// them: if both start at the same element, their sample strides are equal, and
 /// without gaps they overlap in no other way. Neither is read or written.
 ///
 /// @param operation, argument, input  names for the text of the error.

@@ -10,9 +10,9 @@ namespace syncnorm::detail {
 caf::actor spawn_deadline_watch(caf::actor_system& system,
                                 caf::actor_addr target, caf::timespan delay);
 
-/// Ends a timer that is not needed any more, if there is one. Left to the end
-/// of the actor system, CAF 0.17's clock would have to end it, and locks up
-/// over more than a few dozen.
+/// Ends a timer that is no longer needed, if there is one. Otherwise CAF 0.17's
+/// clock would have to end it with the actor system, and locks up with more
+/// than a few dozen.
 void end_deadline_watch(const caf::actor& watch);
 
 } // namespace syncnorm::detail

@@ -13,9 +13,9 @@
 
 namespace syncnorm::detail {
 
-/// Memory of a replica on a device for kernels to scribble on. A copy begins
-/// with none: a reduction is two launches, between which no other replica's may
-/// come.
+/// Scratch memory for the kernels of a replica on a device. A copy begins with
+/// none: a reduction is two launches, and no other replica's may come between
+/// them.
 class kernel_scratch {
 public:
   kernel_scratch() = default;
@@ -24,13 +24,13 @@ public:
   ~kernel_scratch() = default;
   /// Begins with none.
   kernel_scratch(const kernel_scratch&) {}
-  /// Has none any more: it may be for another device or stream now.
+  /// Drops its memory: it may be for another device or stream now.
   kernel_scratch& operator=(const kernel_scratch&) {
     memory_ = {};
     return *this;
   }
 
-  /// Returns at least `bytes` bytes, those of before if they are enough.
+  /// Returns at least `bytes` bytes, the earlier ones if they suffice.
   [[nodiscard]] workspace take(const device_stream& stream, std::size_t bytes);
 
 private:
@@ -38,13 +38,13 @@ private:
 };
 
 /// The arrays of a replica on a device, and its kernels. Each function enqueues
-/// on the replica's stream and returns; nothing waits for the device. Arrays
-/// are written once: who holds one, holds its values.
+/// on the replica's stream and returns; nothing waits for the device. An array
+/// is written only once: its holders keep its values.
 class device_share {
 public:
   /// weight, bias, running statistics (means, then variances, online M2 in
-  /// their place), and the gradients of weight and bias. Those that a layer has
-  /// not, or whose gradients are zero, are no arrays.
+  /// their place), and the gradients of weight and bias. A slot that a layer
+  /// does not have, or whose gradient is zero, holds no array.
   enum slot : std::size_t {
     weight,
     bias,
@@ -65,32 +65,32 @@ public:
     return arrays_[which];
   }
 
-  /// Overwrites one, rounded; no values: no array.
+  /// Overwrites an array with `values`, rounded; no values: no array.
   void write(slot which, std::span<const double> values);
 
-  /// Overwrites some elements, from `first` on, of one that has them.
+  /// Overwrites some elements, from `first` on, of an array that has them.
   void write_part(slot which, std::size_t first,
                   std::span<const double> values);
 
   // -- forward ----------------------------------------------------------------
 
-  /// Means and M2 of each of `xs`, one behind the other, online in float64;
-  /// sets the counts of `message`.
+  /// Means and M2 of each of `xs`, one after the other, online in float64; sets
+  /// the counts of `message`.
   [[nodiscard]] device_array moments(std::span<const const_tensor_view> xs,
                                      batch_norm_message& message);
 
   /// The values of a reply, on this device and of the statistics' type.
   [[nodiscard]] device_array receive(const channel_payload& values);
 
-  /// Mean and inverse standard deviation of evaluation.
-  /// @param count elements that running M2 is of, 1 where it is a variance;
-  ///              0: nothing was seen.
+  /// Mean and inverse standard deviation for evaluation.
+  /// @param count number of elements that running M2 covers, 1 where it is a
+  ///              variance; 0: nothing was seen.
   [[nodiscard]] device_array running_tape(std::int64_t count);
 
   void normalize(const const_tensor_view& x, const device_array& tape,
                  const tensor_view& y);
 
-  /// Takes over a reply's running statistics.
+  /// Adopts a reply's running statistics.
   void take_over(const channel_payload& values);
 
   // -- backward ---------------------------------------------------------------
@@ -109,7 +109,7 @@ public:
   /// Adds the gradients of the last `sums`.
   void add_gradients();
 
-  /// Has the arrays of before again.
+  /// Puts an earlier array back.
   void restore(slot which, const device_array& before) {
     arrays_[which] = before;
   }

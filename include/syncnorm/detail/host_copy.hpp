@@ -10,11 +10,12 @@
 
 namespace syncnorm::detail {
 
-/// Some arrays of devices on their way into host memory.
+/// Some device arrays on their way into host memory.
 class host_copy {
 public:
   /// Enqueues the copies on `stream`. Nothing waits for them.
-  /// @param reuse of an earlier copy that is done; taken if it is large enough.
+  /// @param reuse memory of an earlier copy that is done; used if it is large
+  ///              enough.
   host_copy(const device_stream& stream, std::span<const device_array> arrays,
             pinned_memory reuse = {});
 
@@ -23,7 +24,7 @@ public:
     return work_;
   }
 
-  /// For the next copy, when this one is done.
+  /// Memory for the next copy, when this one is done.
   [[nodiscard]] const pinned_memory& memory() const noexcept {
     return host_;
   }
@@ -55,7 +56,7 @@ public:
     return copy_.work();
   }
 
-  /// @param reuse set to memory for the next one.
+  /// @param reuse set to memory for the next message.
   [[nodiscard]] batch_norm_message finish(pinned_memory& reuse);
 
 private:
@@ -63,8 +64,8 @@ private:
   host_copy copy_;
 };
 
-/// Host memory for uploads, used again when the device has read it. Who
-/// destroys it waits for that.
+/// Host memory for uploads, used again when the device has read it. The
+/// destructor waits for that.
 class upload_memory {
 public:
   upload_memory() = default;
@@ -84,7 +85,7 @@ public:
 
   /// Enqueues on `stream` a copy of `bytes` bytes to `to`, which lies on its
   /// device.
-  /// @param fill writes them to host memory.
+  /// @param fill writes the bytes to host memory.
   template <class F>
   void send(const device_stream& stream, void* to, std::size_t bytes, F fill) {
     if (bytes == 0)

@@ -11,7 +11,7 @@ namespace syncnorm::detail {
 struct learned_statistics {
   /// As in `statistics_update`; no array if they are not tracked.
   device_array running;
-  /// No array: zero, or there is none.
+  /// No array: the gradient is zero, or there is none.
   device_array weight_gradient;
   device_array bias_gradient;
   std::int64_t num_batches_tracked = 0;

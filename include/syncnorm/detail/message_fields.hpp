@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-// Fields of messages that travel in another shape than they are used in.
+// Message fields that travel in another form than they are used in.
 
 namespace syncnorm::detail {
 
@@ -27,8 +27,8 @@ auto inspect(Inspector& f, enum_code<Enum>& x) {
   return inspect_object(f, x, "syncnorm::enum_code", field("code", x.code));
 }
 
-/// `resend` of a message as it travels: what is on a device stays there, and
-/// asks to be sent again.
+/// `resend` of a message as it travels: values on a device stay there, and the
+/// message asks to be sent again.
 template <class Message>
 struct travelling_resend {
   Message& of;
@@ -38,7 +38,7 @@ struct travelling_resend {
   travelling_resend(const travelling_resend&) = delete;
   travelling_resend& operator=(const travelling_resend&) = delete;
 
-  /// Writes only what was read.
+  /// Writes back only what was read.
   ~travelling_resend() {
     if (value != of.resend && !of.values.on_device())
       of.resend = value;

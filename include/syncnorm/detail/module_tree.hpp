@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-// What `execute_replication_callbacks` knows of a tree of modules, whatever
+// What `execute_replication_callbacks` knows about a tree of modules, whatever
 // their types.
 
 namespace syncnorm {
@@ -23,7 +23,7 @@ class callback_context;
 
 namespace syncnorm::detail {
 
-/// What `module_traits` do with a module of a type.
+/// What `module_traits` do with a module of one type.
 struct module_calls {
   bool (*replicate)(void* module, callback_context& context,
                     std::int64_t copy_id);
@@ -41,7 +41,7 @@ inline constexpr module_calls calls_of{
       Traits::fail(*static_cast<Module*>(m), why);
     }};
 
-/// A module. Its first member may lie at the same address and be another.
+/// A module. Its first member may be another module at the same address.
 struct module_handle {
   void* address = nullptr;
   const module_calls* calls = nullptr;
@@ -58,7 +58,7 @@ struct module_node {
   /// The names of its children, in order.
   std::vector<std::string> children;
   module_handle module{};
-  /// The first place, in the order of the walk, where the same module stands.
+  /// The first place, in walk order, where the same module appears.
   std::size_t first_seen = 0;
 };
 
@@ -73,11 +73,11 @@ using module_list = std::vector<module_node>;
                              const std::string& what);
 
 /// Returns if all trees have the shape of the first.
-/// @throws error `invalid_argument` that names the first difference, or that
-///         there is no tree.
+/// @throws error `invalid_argument` that names the first difference, or says
+///         that there is no tree.
 void require_same_shape(std::span<const module_list> trees);
 
-/// Sees to it that no module's callback runs twice.
+/// Ensures that no module's callback runs twice.
 class callback_log {
 public:
   /// @throws error `invalid_argument` if the callback of that module has run.
@@ -85,7 +85,7 @@ public:
 
   void add(const module_node& node, std::size_t copy);
 
-  /// Those whose callback has run, in that order.
+  /// The modules whose callback has run, in that order.
   [[nodiscard]] const std::vector<module_handle>& modules() const noexcept {
     return modules_;
   }
@@ -139,7 +139,7 @@ std::vector<module_list> list_trees(std::string_view function,
 [[nodiscard]] std::vector<module_handle>
 modules_of(std::span<const module_list> trees);
 
-/// Calls `f` with each of `modules`, also when it has thrown for one.
+/// Calls `f` with each of `modules`, even after it has thrown for one.
 /// @returns the first exception, or null.
 template <class F>
 std::exception_ptr call_on_all(const std::vector<module_handle>& modules, F f) {

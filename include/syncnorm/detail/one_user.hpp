@@ -4,8 +4,8 @@
 
 namespace syncnorm::detail {
 
-/// Finds out that a second thread uses an object that takes one at a time. The
-/// object that it is moved to is in nobody's use.
+/// Detects that a second thread uses an object that only one may use at a time.
+/// An object that it is moved to is in nobody's use.
 class one_user {
 public:
   one_user() = default;
@@ -14,7 +14,7 @@ public:
     return *this;
   }
 
-  /// One use; false if there is another one.
+  /// One use of the object; false if there is another.
   class use {
   public:
     explicit use(one_user& of) noexcept

@@ -15,7 +15,7 @@ namespace syncnorm::detail {
 /// Stands for an ordinary thread among the actors: the master monitors it, and
 /// it exits when the thread lets go of its pipe. It also rings when the thread
 /// waits past its own deadline, and forwards to a master on another node, whose
-/// loss it tells. Only this process can have it do anything: by a slot, which
+/// loss it reports. Only this process can make it do anything: by a slot, which
 /// does not travel.
 template <class In, class Out>
 class pipe_agent : public caf::event_based_actor {
@@ -32,7 +32,7 @@ public:
     return "syncnorm.pipe_agent";
   }
 
-  /// A timer may keep what is left of it.
+  /// A timer may keep what is left of the agent.
   void on_exit() override {
     master_ = nullptr;
   }
@@ -59,7 +59,7 @@ public:
   }
 
 private:
-  /// The master, or who answers in its place.
+  /// The master, or the actor that answers in its place.
   master_type reachable(std::int64_t identifier) {
     return has_exited(master_) ? stand_in_for(this, master_, identifier)
                                : master_;
@@ -81,8 +81,8 @@ private:
            tag.identifier, writer_of<Out>(std::move(slot)));
   }
 
-  /// Puts what the master answers to where the thread waits. CAF's own errors
-  /// mean that the master is gone.
+  /// Puts the master's answer where the thread waits. CAF's own errors mean
+  /// that the master is gone.
   template <class Handle, class T>
   void settle(Handle answer, std::int64_t identifier,
               std::shared_ptr<future_writer<T>> to) {

@@ -11,8 +11,8 @@
 
 namespace syncnorm::detail {
 
-/// Memory is taken in steps of this many bytes while reading, so that a count
-/// that lies costs no more than the bytes which really came.
+/// Memory is allocated in steps of this many bytes while reading, so that a
+/// false count costs no more than the bytes that really came.
 inline constexpr std::size_t load_step_bytes = std::size_t{1} << 20;
 
 /// Reverses the bytes of each element where the machine is big-endian.

@@ -54,14 +54,14 @@ void execute_callbacks(std::span<Module* const> copies) {
           log.add(node, copy);
       }
   } catch (...) {
-    // The caller gets what the callback threw, not what a release does.
+    // The caller gets what the callback threw, not what a release throws.
     std::ignore = call_on_all(log.modules(), release);
     throw;
   }
 }
 
 /// Calls `f` with every module of `roots`, the arguments of `function`.
-/// @throws what `f` throws first, when all were called.
+/// @throws the first exception of `f`, after all modules.
 template <class Module, class F>
 void call_on_trees(std::string_view function, std::span<Module* const> roots,
                    F f) {

@@ -22,7 +22,7 @@ struct reply_slot {
   }
 };
 
-/// @param replica as of `future_writer`.
+/// @param replica as for `future_writer`.
 template <class T>
 reply_slot make_reply_slot(std::shared_ptr<future_result<T>> future,
                            std::int64_t replica = no_replica) {

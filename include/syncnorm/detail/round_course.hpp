@@ -79,7 +79,7 @@ void round_keeper<In, Out>::take_early() {
 
 template <class In, class Out>
 void round_keeper<In, Out>::lead(In& message, target&& to) {
-  // An owner that has had the error, and knows for how many it waits, need not
+  // An owner that has had the error, and knows how many it waits for, need not
   // wait until one of them has registered.
   if (failure_ && members().is_counted() && members().find(0)
       && seats_[0].informed)
@@ -116,7 +116,7 @@ void round_keeper<In, Out>::arrive(std::size_t position, target&& to,
   }
   complete_if_ready();
   conclude_if_all_reported();
-  // A timer may run that rings too late for somebody who has waited long.
+  // A running timer may ring too late for a participant that has waited long.
   auto due = started_ + limit();
   if (seats_.arrived() != 0 && !patience_
       && needs_timer(rings_, due, deadline_))
@@ -133,7 +133,7 @@ void round_keeper<In, Out>::complete_if_ready() {
   try {
     complete(seats_.gather());
   } catch (const error& x) {
-    // An error without a code would tell nobody that there was one.
+    // An error without a code would look like no error at all.
     auto code = x.code() == errc::none ? errc::callback_failed : x.code();
     fail(make_error(code, where() + ": " + x.what()));
   } catch (const std::exception& x) {
@@ -143,7 +143,7 @@ void round_keeper<In, Out>::complete_if_ready() {
     fail(make_error(errc::callback_failed, where() + ": the callback threw"));
   }
   // The timer of a relay that went on without those who were late has rung; now
-  // it waits for its parent.
+  // the relay waits for its parent.
   if (completed_ && !rings_)
     arm(started_ + limit() - this->clock().now());
 }

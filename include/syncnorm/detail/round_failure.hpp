@@ -9,7 +9,8 @@ namespace syncnorm::detail {
 
 template <class In, class Out>
 void round_keeper<In, Out>::fail(caf::error reason, fault from) {
-  // Between two rounds these interrupt nothing, and are no failures to count.
+  // Between two rounds these errors interrupt nothing, and do not count as
+  // failures.
   auto between = seats_.arrived() == 0
                  && (reason == errc::stale || reason == errc::master_down);
   failure_ = std::move(reason);
@@ -75,11 +76,11 @@ void round_keeper<In, Out>::expel(std::size_t position,
   auto identifier = seats_[position].identifier;
   expelled_[identifier] = reason;
   seats_.erase(position);
-  // The next message is a round's first.
+  // The next message is the first of a round.
   if (seats_.arrived() == 0)
     stop_asking();
-  // Its early message is refused now: who registers under its identifier later
-  // must not inherit it.
+  // The participant's early message is refused now: nobody who registers under
+  // the same identifier later may inherit it.
   if (auto early = early_.extract(identifier))
     early.mapped()();
 }
@@ -101,7 +102,7 @@ void round_keeper<In, Out>::give_up(const round_tag& tag,
   auto position = members().find(tag.identifier);
   if (!position)
     return;
-  // The owner has no ticket, and no round ends without it.
+  // The owner has no ticket, and no round ends without the owner.
   if (tag.identifier == 0
           ? speaks_for_owner()
           : tag.generation == generation_

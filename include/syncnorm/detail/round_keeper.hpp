@@ -31,9 +31,9 @@
 
 namespace syncnorm::detail {
 
-/// What a master and a relay have in common: they collect one message from
-/// every participant, and answer all of them, with a reply or with one error.
-/// This file has the messages; what they do stands in `round_members.hpp` (who
+/// What a master and a relay have in common: both collect one message from
+/// every participant and answer all of them, with a reply or with one error.
+/// This file lists the messages; their handling is in `round_members.hpp` (who
 /// takes part), `round_course.hpp` (a round from its first message to its
 /// answer) and `round_failure.hpp` (how it fails, and when).
 template <class In, class Out>
@@ -43,8 +43,8 @@ public:
   using super = brought_here<typename sync_master_actor<In, Out>::base>;
   using typename super::behavior_type;
 
-  /// @param options with nothing left open: `resolve` has been applied.
-  /// @param brief   `complete` takes microseconds and never waits.
+  /// @param options fully set: `resolve` has been applied.
+  /// @param brief   whether `complete` takes microseconds and never waits.
   round_keeper(caf::actor_config& config, sync_options options, roster members,
                bool brief)
       : super{config, brief},
@@ -109,7 +109,7 @@ public:
 
 protected:
   using target = reply_target<Out>;
-  /// Who sent a message. Nothing for threads: they send through their slot,
+  /// The sender of a message; empty for threads. They send through a slot,
   /// which no other node can make.
   using origin_type = std::optional<const caf::actor_control_block*>;
   using time_point = caf::actor_clock::time_point;
@@ -119,16 +119,16 @@ protected:
 
   // -- what a master and a relay do differently -------------------------------
 
-  /// Every participant has sent its message. Calls `answer` or `fail`, now or
-  /// later; what it throws is the error of the round.
+  /// Called when every participant has sent its message. Calls `answer` or
+  /// `fail`, now or later; an exception becomes the error of the round.
   virtual void complete(std::span<identified<In>> messages) = 0;
 
-  /// Why no relay can register here, if so.
+  /// Why no relay can register here; nothing if relays can.
   virtual std::optional<caf::error> refuse_relay() {
     return std::nullopt;
   }
 
-  /// The answer to a registration; `tag` is that of the first message.
+  /// The answer to a registration; `tag` belongs to the sender's first message.
   virtual caf::result<slave_ticket> welcome(const round_tag& tag) {
     return ticket_for(tag);
   }
@@ -138,12 +138,13 @@ protected:
     return true;
   }
 
-  /// Somebody registers whose identifier another one has.
+  /// Somebody registers under an identifier that is already taken.
   virtual void on_contest() {}
 
   virtual void on_new_generation() {}
 
-  /// Whether somebody else says what that means for this round, and tells all.
+  /// Whether an actor above decides what the error means for this round, and
+  /// tells all.
   virtual bool is_decided_above(const caf::error&) {
     return false;
   }
@@ -161,24 +162,25 @@ protected:
     return deadline_;
   }
 
-  /// How long relays that are late may take to say whom they wait for.
+  /// How long late relays may take to report whom they wait for.
   [[nodiscard]] virtual caf::timespan grace() const {
     return grace_of(deadline_);
   }
 
-  /// The deadline is over, and the relays that are late have said for whom.
+  /// The deadline is over, and the late relays have reported whom they wait
+  /// for, or their time for that is over, too.
   virtual void on_late() {
     expire();
   }
 
   virtual void on_report_late(const round_tag&, caf::timespan) {}
 
-  /// A relay says that the round has failed below it.
+  /// A relay reports that the round has failed below it.
   virtual void on_round_failed(const round_tag& tag, const caf::error& why);
 
   virtual void on_down(const caf::actor_addr& who, const caf::error& reason);
 
-  // -- for those who derive ---------------------------------------------------
+  // -- for derived classes ----------------------------------------------------
 
   [[nodiscard]] std::string where() const {
     return where_text(layer_name_, round_);
@@ -196,14 +198,14 @@ protected:
     return policy_;
   }
 
-  /// By that of a ticket, which may come from another node.
+  /// Adopts the rules of a ticket, which may come from another node.
   void adopt_rules(const slave_ticket& ticket) {
     deadline_ = std::clamp(ticket.deadline, caf::timespan{0}, max_deadline);
     policy_ = ticket.survivors ? failure_policy::continue_with_survivors
                                : failure_policy::fail_round;
   }
 
-  /// This actor's rounds, told apart.
+  /// Identifies one of this actor's rounds.
   struct round_name {
     std::uint64_t generation;
     std::uint64_t round;
@@ -220,7 +222,7 @@ protected:
     return completed_;
   }
 
-  /// From the first message of the round that is complete to its last.
+  /// The time from the first message of the complete round to its last.
   [[nodiscard]] caf::timespan waited() const noexcept {
     return waited_;
   }
@@ -230,7 +232,7 @@ protected:
     return failure_;
   }
 
-  /// Whether others may still say who is late.
+  /// Whether others may still report who is late.
   [[nodiscard]] bool is_patient() const noexcept {
     return patience_.has_value();
   }
@@ -245,31 +247,32 @@ protected:
 
   void watch_actor(const caf::actor& participant);
 
-  /// Ends the round: `reply_of(i)` is the reply of the participant at i. Who
-  /// has registered since the round was complete takes part in the next.
+  /// Ends the round: `reply_of(i)` is the reply to the participant at position
+  /// i. Participants that have registered since the round was complete take
+  /// part in the next.
   template <class ReplyOf>
   void answer(ReplyOf reply_of);
 
-  /// Ends the round with one error for everybody who has sent a message. Those
-  /// who have not get it when they do; relays at once.
+  /// Ends the round with one error for everybody who has sent a message. The
+  /// others get it when they send one; relays get it at once.
   void fail(caf::error reason, fault from = fault::here);
 
-  /// The same, as this relay's parent has reported it.
+  /// The same, with an error that this relay's parent has reported.
   void fail_as_reported(const caf::error& reason);
 
   void expire();
 
-  /// Asks the relays that are late whom they wait for, and gives them that
-  /// long. Returns false if there are none.
+  /// Asks the late relays whom they wait for, and gives them `grace` to answer.
+  /// Returns false if there are none.
   bool ask_late_relays(caf::timespan grace);
 
-  /// Calls `on_late` after that time, if the round has not ended by then.
+  /// Calls `on_late` after `delay`, if the round has not ended by then.
   void be_patient(caf::timespan delay);
 
   /// Who is late, as far as this actor knows.
   [[nodiscard]] caf::error lateness() const;
 
-  /// Since the round's first message.
+  /// The time since the round's first message.
   [[nodiscard]] caf::timespan elapsed() const {
     return seats_.arrived() == 0 ? caf::timespan{0}
                                  : this->clock().now() - started_;
@@ -311,7 +314,8 @@ private:
     return caf::delegated<Out>{};
   }
 
-  /// From here on the target holds the sender: `current_sender` is empty.
+  /// From this call on the target holds the sender, and `current_sender` is
+  /// empty.
   target promise_reply() {
     return target{*this, this->make_response_promise()};
   }
@@ -331,12 +335,12 @@ private:
   void adopt_owner();
   void forget_owner();
   [[nodiscard]] std::uint64_t nr_slaves() const;
-  /// The owner, each slave and each relay as one.
+  /// Counts the owner, each slave and each relay as one.
   [[nodiscard]] std::uint64_t nr_participants() const;
   [[nodiscard]] sync_metrics count() const;
 
-  /// Returns why a slave's or a relay's message cannot be taken, having blamed
-  /// its sender where it is at fault.
+  /// Returns why a slave's or a relay's message is refused, or nothing. Blames
+  /// the sender first where it is at fault.
   std::optional<caf::error> refuse(const round_tag& tag,
                                    std::optional<std::size_t> position,
                                    origin_type origin, bool is_relay);
@@ -348,8 +352,8 @@ private:
 
   void contribute(const round_tag& tag, In& message, target&& to,
                   origin_type origin);
-  /// Whether that is for the next round, of somebody who registered while this
-  /// one waits for its answer: keeps it until then.
+  /// If the message is for the next round, from somebody who registered while
+  /// this one waits for its answer, keeps it until then and returns true.
   template <class Message>
   bool keep_early(const round_tag& tag, Message& message, target& to,
                   origin_type origin);
@@ -359,31 +363,32 @@ private:
   void lead(In& message, target&& to);
   void accept(std::size_t position, In& message, target&& to);
 
-  /// @param waited how long the participant has waited for its own.
+  /// @param waited how long the participant has waited for its own replicas.
   void arrive(std::size_t position, target&& to, caf::timespan waited);
   void complete_if_ready();
   void end_round();
 
   // -- failure ----------------------------------------------------------------
 
-  /// Whether whoever exits with that reason has left in good order, between two
-  /// rounds.
+  /// Whether a participant that exits with that reason leaves in good order,
+  /// between two rounds.
   [[nodiscard]] bool leaves_quietly(const caf::error& reason) const {
     return seats_.arrived() == 0
            && (!reason || reason == caf::exit_reason::normal
                || reason == caf::exit_reason::user_shutdown);
   }
 
-  /// The same of what a relay, or a relay's parent, reports, which does not say
-  /// whether whoever is down has left in good order. Where that fails the next
-  /// round for all, it is counted then; where rounds go on, it is counted now.
+  /// The same for what a relay, or a relay's parent, reports: this does not say
+  /// whether the one that is down left in good order. Where its loss fails the
+  /// next round for all, it is counted then; where rounds go on, it is counted
+  /// now.
   [[nodiscard]] bool may_be_quiet(const caf::error& reason) const {
     return seats_.arrived() == 0 && reason == errc::participant_down
            && policy_ == failure_policy::fail_round;
   }
 
-  /// Ends the part of the participant at fault: by the policy, the round fails
-  /// for all, or goes on without this one. Returns the error.
+  /// Deals with the participant at fault: by the policy, the round fails for
+  /// all or goes on without it. Returns the error.
   /// @param quietly see `leaves_quietly`.
   caf::error blame(std::size_t position, caf::error reason,
                    bool quietly = false);
@@ -392,29 +397,30 @@ private:
     return blame(position, make_error(code, std::move(text)));
   }
 
-  /// The same of a participant whose message is answered with the error: it has
-  /// had it then.
+  /// The same for a participant whose message is answered with the error, which
+  /// informs it.
   caf::error blame_sender(std::size_t position, errc code, std::string text);
 
-  /// @param counts whether that is a failure to be counted.
+  /// @param counts whether to count this as a failure.
   void expel(std::size_t position, const caf::error& reason, bool counts);
 
   /// The answer to a message that comes after the round has failed: the round's
-  /// error to those who have not had it, `stale` to the others.
+  /// error for a participant that has not had it, else `stale`.
   caf::error after_failure(std::size_t position);
 
   void give_up(const round_tag& tag, const std::string& why);
-  /// The owner is a thread.
+  /// The same for an owner that is a thread.
   void give_up_owner(const std::string& why);
-  /// Whether the sender may say that the owner gives up: the owner itself, or
-  /// any actor of this node where no actor has led last.
+  /// Whether the sender may report that the owner gives up: the owner itself
+  /// or, unless an actor led last, any actor of this node.
   [[nodiscard]] bool speaks_for_owner();
   void give_up_at(std::size_t position, const std::string& why);
   void arm(caf::timespan delay);
   void check_deadline();
 
-  /// A relay says that it is late, and for whom. The round ends when all others
-  /// that are late have said so, too: each one's replicas are named.
+  /// A relay reports that it is late, and whom it waits for. The round ends
+  /// when all other late relays have reported, too: the replicas of each are
+  /// named.
   void take_report(std::size_t position, const caf::error& reason);
   void conclude_if_all_reported();
   void conclude();
@@ -438,7 +444,7 @@ private:
 
   // The round.
   std::uint64_t round_ = 1;
-  /// Whether one of this generation was answered.
+  /// Whether a round of this generation was answered.
   bool has_run_ = false;
   bool completed_ = false;
   time_point started_;
@@ -452,13 +458,12 @@ private:
   /// neither counted nor logged until somebody is told of it.
   bool is_untold_ = false;
 
-  // Its deadline: the timer that rings next, and when, if it has not.
+  // Its deadline: the timer that rings next, and when, unless it has rung.
   caf::actor watch_;
   std::optional<time_point> rings_;
-  /// Until when others may say who is late.
+  /// Until when others may report who is late.
   std::optional<time_point> patience_;
-  /// Whether relays that are late were asked for whom they wait, and what some
-  /// have said.
+  /// Whether late relays were asked whom they wait for, and the reports so far.
   bool asks_ = false;
   late_reports reports_;
 };

@@ -17,7 +17,7 @@ caf::result<slave_ticket> round_keeper<In, Out>::enlist(participant x) {
     return std::move(*refusal);
   if (members().find(x.identifier))
     on_contest();
-  // One that cannot take part ends no generation for those who can.
+  // An actor that cannot take part ends no generation for those who can.
   if (auto refusal = members().refuse(x, where()))
     return std::move(*refusal);
   if (has_run_ || failure_)
@@ -29,7 +29,7 @@ caf::result<slave_ticket> round_keeper<In, Out>::enlist(participant x) {
   watch_actor(origin);
   monitor_.registered(where(), x.identifier, generation_, nr_slaves());
   auto tag = tag_of(*added);
-  // This round waits for its answer, without the new one.
+  // The current round waits for its answer, without the new participant.
   if (completed_)
     ++tag.round;
   return welcome(tag);
@@ -69,7 +69,7 @@ void round_keeper<In, Out>::forget_owner() {
 
 template <class In, class Out>
 std::uint64_t round_keeper<In, Out>::nr_slaves() const {
-  // After a failure nobody is, until somebody registers again.
+  // After a failure nobody is a slave until somebody registers again.
   if (failure_)
     return 0;
   return static_cast<std::uint64_t>(members().replicas())
@@ -104,8 +104,8 @@ void round_keeper<In, Out>::watch_actor(const caf::actor& participant) {
 template <class In, class Out>
 template <class... Ts>
 void round_keeper<In, Out>::tell(std::size_t position, const Ts&... xs) {
-  // An actor that ends because nobody has its handle any more must not become a
-  // sender again. Relays monitor it.
+  // An actor that ends because nobody holds its handle any more must not become
+  // a sender again. Relays monitor it.
   if (exiting_)
     return;
   using handle = sync_master_actor<In, Out>;
@@ -123,7 +123,7 @@ round_keeper<In, Out>::refuse(const round_tag& tag,
   if (tag.layer == layer_ && tag.generation != generation_)
     return make_error(errc::stale, stale_text(where(), tag.identifier,
                                               tag.generation, generation_));
-  // The owner leads by another message.
+  // The owner leads with another kind of message.
   if (!position || tag.identifier == 0 || !is_from(*position, origin)
       || seats_[*position].is_relay != is_relay)
     return not_a_member(tag.identifier);
@@ -135,7 +135,7 @@ round_keeper<In, Out>::refuse(const round_tag& tag,
   if (tag.layer != layer_)
     return blame_sender(*position, errc::wrong_layer,
                         wrong_layer_text(where(), tag.identifier));
-  // A pipe counts its messages: the second of a round is for the next one.
+  // A pipe counts its messages: its second one in a round is for the next.
   auto is_next = tag.round == round_ || tag.round == round_ + 1;
   auto has_sent = seats_[*position].arrived || early_.contains(tag.identifier);
   if (has_sent && is_next)

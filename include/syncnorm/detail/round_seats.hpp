@@ -59,7 +59,7 @@ public:
     return added;
   }
 
-  /// Whoever has sent a message must have been answered.
+  /// If the participant has sent a message, it must have been answered.
   void erase(std::size_t position) {
     auto at = static_cast<std::ptrdiff_t>(position);
     below_.erase(roster_[position].identifier);
@@ -100,14 +100,14 @@ public:
     below_[roster_[position].identifier] = std::move(values);
   }
 
-  /// The message of that participant is there, and will be answered so.
+  /// The participant's message has arrived; the answer will go to `to`.
   void arrive(std::size_t position, target&& to) {
     targets_[position] = std::move(to);
     roster_[position].arrived = true;
     ++arrived_;
   }
 
-  /// The round's messages and, in the place of a relay's, its parts.
+  /// The round's messages and, in place of a relay's, its parts.
   std::span<identified<In>> gather() {
     if (below_.empty())
       return messages_;
@@ -124,7 +124,7 @@ public:
 
   // -- where their answer goes ------------------------------------------------
 
-  /// Answers the participant at `position`; its message goes.
+  /// Answers the participant at `position`, and drops its message.
   template <class Result>
   void answer(std::size_t position, Result&& result) {
     targets_[position].deliver(std::forward<Result>(result));
@@ -133,7 +133,7 @@ public:
     --arrived_;
   }
 
-  /// Everybody has been answered: what is left of the messages goes.
+  /// Everybody has been answered: drops what is left of the messages.
   void end_round() {
     below_.clear();
     gathered_.clear();

@@ -14,7 +14,7 @@
 
 namespace syncnorm::detail {
 
-/// Texts of relays that have said whom they wait for, by their first replicas.
+/// Texts of relays that have reported whom they wait for, by first replica.
 using late_reports = std::map<std::int64_t, std::string>;
 
 /// `"layer bn2, round 17"`
@@ -22,9 +22,9 @@ using late_reports = std::map<std::int64_t, std::string>;
                                      std::uint64_t round);
 
 /// `"<where>: waited 30 s for replica 3; have replicas 0, 1, 2"`; a relay knows
-/// of its own alone: `"...; of replicas 4 to 7 have replicas 4, 5"`.
-/// Reports stand behind those who have said nothing, if there are any; where
-/// nobody at all has come behind a relay, its text is one for all.
+/// only its own replicas: `"...; of replicas 4 to 7 have replicas 4, 5"`.
+/// Reports follow those who have reported nothing, if any; where nobody at all
+/// has come behind a relay, one text stands for all.
 [[nodiscard]] std::string late_text(const std::string& where,
                                     caf::timespan waited, const roster& members,
                                     const late_reports& reports);
@@ -34,7 +34,7 @@ using late_reports = std::map<std::int64_t, std::string>;
                                     const participant& who,
                                     const caf::error& reason);
 
-/// `"<who> has exited (<reason>)"`, without one if it told none
+/// `"<who> has exited (<reason>)"`, without a reason if there is none
 [[nodiscard]] std::string exited_text(std::string_view who,
                                       const caf::error& reason);
 
@@ -90,17 +90,17 @@ using late_reports = std::map<std::int64_t, std::string>;
                                        const participant& who,
                                        std::string_view what);
 
-/// An error of an earlier round as that of a later one, which the relay does
-/// not take part in: `"<where>: the relay of replicas 4 to 7 has left in round
-/// 16 (layer bn2, round 16: replica 5 is down)"`
+/// The error of an earlier round as the error of a later one, which the relay
+/// does not take part in: `"<where>: the relay of replicas 4 to 7 has left in
+/// round 16 (layer bn2, round 16: replica 5 is down)"`
 [[nodiscard]] caf::error left_before(const std::string& where,
                                      const participant& relay,
                                      std::uint64_t round,
                                      const caf::error& reason);
 
-/// The error of a round as another node reports it, with a text that is no
-/// longer than this library's own; `fallback` is the code of an error that has
-/// none of this library.
+/// The error of a round as another node reports it, with a text no longer than
+/// this library's own; `fallback` is the code if the error has no code of this
+/// library.
 [[nodiscard]] caf::error reported_error(const caf::error& x, errc fallback);
 
 /// `"<where>: the round has failed before (<reason>): register again"`

@@ -4,7 +4,7 @@
 
 namespace syncnorm::detail {
 
-/// Whether the actor has exited; of one on another node, as far as this node
+/// Whether the actor has exited; for one on another node, as far as this node
 /// knows.
 template <class Handle>
 [[nodiscard]] bool has_exited(const Handle& actor) {
@@ -14,13 +14,12 @@ template <class Handle>
              abstract_actor::is_terminated_flag);
 }
 
-/// Why an actor that has exited did; of one on another node, as far as this
-/// node knows.
+/// Why an actor has exited; for one on another node, as far as this node knows.
 [[nodiscard]] caf::error reason_of_exit(caf::abstract_actor& gone);
 
-/// Returns an actor that answers the one request that it gets by `reason`, and
-/// ends. CAF answers in the place of an actor that has exited, too, but by an
-/// error of its own, which cannot say whose master that was.
+/// Returns an actor that answers the one request that it gets with `reason`,
+/// and ends. CAF, too, answers in place of an actor that has exited, but with
+/// an error of its own, which cannot say whose master that was.
 [[nodiscard]] caf::actor spawn_stand_in(caf::actor_system& system,
                                         caf::error reason);
 

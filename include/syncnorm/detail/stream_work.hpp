@@ -6,11 +6,11 @@
 
 namespace syncnorm::detail {
 
-/// What a stream has been given to do, up to an event, and the memory that it
-/// needs for that. Stays inside the process.
+/// The work of a stream up to an event, and the memory that this work needs.
+/// Stays inside the process.
 struct stream_work {
   device_event end;
-  /// Given back when the event has passed, whoever has gone meanwhile.
+  /// Released when the event has passed, even if its users are gone by then.
   std::shared_ptr<const void> keep;
 };
 

@@ -76,7 +76,7 @@ private:
     if (joining_)
       return;
     this->watch_actor(caf::actor_cast<caf::actor>(parent_));
-    // The timer would keep a relay whose last handle goes.
+    // The timer would keep a relay alive whose last handle is gone.
     auto answer = next_answer(this);
     joining_ = answer;
     detail::request_within(this, registration_time, parent_,
@@ -121,8 +121,8 @@ private:
     blame_departed();
   }
 
-  /// Somebody left while the parent was asked, whose policy, once it is known,
-  /// says what that means.
+  /// Blames those who left while the parent was asked: the parent's policy,
+  /// once it is known, says what that means.
   void blame_departed() {
     for (auto& x : std::exchange(departed_, {}))
       base::on_down(x.who, x.reason);
@@ -133,7 +133,8 @@ private:
       x.promise.deliver(why);
   }
 
-  /// Who has left does not keep its identifier until the parent answers.
+  /// A slave that has left must not keep its identifier until the parent
+  /// answers.
   void on_contest() override {
     blame_departed();
     if (undecided_)
@@ -165,7 +166,7 @@ private:
             });
   }
 
-  /// Merges the messages of each node of the tree that is wholly this relay's.
+  /// Merges the messages of each tree node that is wholly this relay's.
   std::vector<identified<In>> merge_blocks(std::span<identified<In>> messages) {
     std::vector<identified<In>> result;
     auto blocks = tree_blocks(me_.identifier, me_.count);
@@ -190,7 +191,7 @@ private:
 
   // -- failure ----------------------------------------------------------------
 
-  /// What the parent answered; CAF's own errors mean that it is gone.
+  /// The parent's error; CAF's own errors mean that the parent is gone.
   caf::error from_parent(const caf::error& reason) const {
     if (code_of(reason))
       return reported_error(reason, errc::master_down);
@@ -207,8 +208,9 @@ private:
                   == caf::actor_cast<caf::actor_control_block*>(parent_);
   }
 
-  /// The messages of a complete round are above. So it fails for all replicas
-  /// of the tree, or for none: then the next one does, as the parent says.
+  /// The messages of a complete round are with the parent. So the round fails
+  /// for all replicas of the tree, or for none: then the next round fails, as
+  /// the parent says.
   bool is_decided_above(const caf::error& reason) override {
     if (!this->is_complete() || !upstream_)
       return false;
@@ -261,13 +263,13 @@ private:
       on_late();
   }
 
-  /// Several relays in a row have as long as a master.
+  /// A chain of several relays has as long as a master.
   [[nodiscard]] caf::timespan grace() const override {
     return base::grace() / 4;
   }
 
-  /// The parent hears of it, and says who else is late. This relay waits for
-  /// that, unless the parent is silent, or goes on without those who are late.
+  /// Tells the parent, which says who else is late. This relay waits for that,
+  /// unless the parent is silent, or goes on without those who are late.
   void on_late() override {
     if (!upstream_ || reported_ == upstream_
         || this->policy() != failure_policy::fail_round)
@@ -278,8 +280,8 @@ private:
     this->be_patient(relay_patience(this->deadline()) - this->elapsed());
   }
 
-  /// The parent's own deadline comes first; this is for a parent that does not
-  /// answer at all.
+  /// The parent's own deadline comes first; this limit is for a parent that
+  /// does not answer at all.
   [[nodiscard]] caf::timespan limit() const override {
     return this->is_complete() ? relay_patience(this->deadline())
                                : this->deadline();
@@ -293,17 +295,17 @@ private:
   master_type parent_;
   const participant me_;
   const merge_type merge_;
-  /// The tag of the next message to the parent; nothing unless registered, and
-  /// nothing any more when the round has failed.
+  /// The tag of the next message to the parent; empty unless registered, and
+  /// again once the round has failed.
   std::optional<round_tag> upstream_;
-  /// What the parent has heard of somebody here while it had the messages of
-  /// this round, until it answers them.
+  /// The error of a participant here that the parent was told while it had the
+  /// messages of this round; kept until it answers them.
   std::optional<caf::error> undecided_;
-  /// For which message the parent has heard that it is late.
+  /// The tag of the message that was last reported late to the parent.
   std::optional<round_tag> reported_;
   /// The id of the parent's answer to a registration, while that is under way.
   std::optional<caf::message_id> joining_;
-  /// Who has exited since it began.
+  /// Who has exited since that registration began.
   std::vector<departure> departed_;
   /// Slaves that wait for their ticket until the parent has answered.
   std::vector<guest> guests_;

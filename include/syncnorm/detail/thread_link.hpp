@@ -19,9 +19,9 @@
 namespace syncnorm::detail {
 
 /// What a waiting thread and its agent share: the pipe for the result, and
-/// until when the thread is ready to wait. A timer serves many rounds: the
-/// agent is asked for one when the thread begins to wait and none rings in
-/// time, and sets it again when it rings too early.
+/// until when the thread is willing to wait. A timer serves many rounds: the
+/// thread asks the agent for one when it begins to wait and none rings in time;
+/// the agent sets it again when it rings too early.
 template <class Out>
 class thread_link {
 public:
@@ -30,7 +30,7 @@ public:
   std::shared_ptr<future_result<Out>> result =
       std::make_shared<future_result<Out>>();
 
-  /// Call before a message is sent: it will be answered by a result.
+  /// Call before sending a message that a result will answer.
   void expect() noexcept {
     due_ = result->fetched() + 1;
   }
@@ -53,18 +53,19 @@ public:
     return refused_;
   }
 
-  /// Waits for the result, for `timeout` at most, not at all if that is
+  /// Waits for the result, for `timeout` at most; not at all if that is
   /// negative. Once the thread has left, nobody would end its wait.
   /// @param agent the actor that calls `remaining` on `check_deadline_atom`.
-  /// @param who   `who()` begins the error of a thread that has left.
+  /// @param who   `who()` begins the error text of a thread that has left.
   template <class Who>
   caf::expected<Out> wait(const caf::actor& agent, caf::timespan timeout,
                           Who who) {
     timeout = std::clamp(timeout, caf::timespan{0}, max_deadline);
     auto expires = ticks(clock::now() + timeout);
     expires_.store(expires);
-    // Stored and looked at in this order, and the other way round by the agent:
-    // one of them sees what the other has stored.
+    // This thread stores `expires_`, then loads `rings_`; the agent stores
+    // `rings_`, then loads `expires_`: one of them sees what the other has
+    // stored.
     if (expires < rings_.load()) {
       rings_.store(expires);
       detail::anon_send(agent, check_deadline_atom_v);
@@ -77,9 +78,9 @@ public:
     return why_left_;
   }
 
-  /// Called by the agent on `check_deadline_atom`: zero if the thread is no
-  /// longer ready to wait, else after which time to ring again, nothing if it
-  /// does not wait or a timer rings before.
+  /// Called by the agent on `check_deadline_atom`. Returns zero if the thread
+  /// is no longer willing to wait, else how long until the next ring; nothing
+  /// if it does not wait or a timer rings before.
   std::optional<caf::timespan> remaining() {
     auto now = ticks(clock::now());
     while (!timers_.empty() && timers_.back() <= now)
@@ -100,9 +101,9 @@ public:
         clock::duration{expires - now});
   }
 
-  /// Called by the agent when `remaining` was zero: ends the wait that it has
-  /// looked at, unless its result is there, and no other. Returns whether the
-  /// thread has left.
+  /// Called by the agent when `remaining` was zero: ends the wait that
+  /// `remaining` saw, and no other, unless its result is there. Returns whether
+  /// the thread has left.
   bool leave() {
     auto overdue = overdue_;
     if (!expires_.compare_exchange_strong(overdue, leaving))
@@ -121,11 +122,11 @@ public:
 private:
   /// The agent ends the thread's wait.
   static constexpr clock::rep leaving = -1;
-  /// It has ended it.
+  /// The agent has ended it.
   static constexpr clock::rep gone = -2;
 
-  /// The thread has a result: ends its wait. Returns whether the agent has
-  /// ended it before; if that is about to, only it knows.
+  /// Ends the wait of the thread, which has a result. Returns whether the agent
+  /// has ended it before; if the agent is about to, only the agent knows.
   bool has_left() {
     for (auto state = expires_.load();;)
       if (state == leaving) {
@@ -141,16 +142,16 @@ private:
     return x.time_since_epoch().count();
   }
 
-  /// Until when the thread is ready to wait; 0: it does not wait.
+  /// Until when the thread is willing to wait; 0: it does not wait.
   std::atomic<clock::rep> expires_ = 0;
-  /// When a timer rings, or will, once the agent has read what it was sent.
+  /// When a timer rings, or will ring once the agent has read the message to
+  /// it.
   std::atomic<clock::rep> rings_ = never;
-  /// The thread's: how many results it has fetched when the one is that it
-  /// waits for.
+  /// The thread's: how many results it will have fetched with the awaited one.
   std::uint64_t due_ = 0;
   caf::error why_left_;
   future_result<Out> refused_;
-  /// The agent's: what `remaining` saw of `expires_`.
+  /// The agent's: the value of `expires_` that `remaining` saw.
   clock::rep overdue_ = 0;
   /// The agent's: when its timers ring, the next one last. A new one rings
   /// before all others.

@@ -7,7 +7,7 @@
 
 namespace syncnorm::detail {
 
-/// Leaves new elements as the memory is, where a value is not given.
+/// Leaves new elements uninitialized where no value is given.
 template <class T>
 struct unset_allocator : std::allocator<T> {
   template <class U>
@@ -28,8 +28,8 @@ struct unset_allocator : std::allocator<T> {
   }
 };
 
-/// A vector that takes memory for what is read into it at once: `resize` does
-/// not fill it with zeros, which takes as long as to read it.
+/// A vector for data that is read into it at once: `resize` does not fill it
+/// with zeros, which takes as long as the reading.
 template <class T>
 using unset_vector = std::vector<T, unset_allocator<T>>;
 

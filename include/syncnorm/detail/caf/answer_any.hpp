@@ -4,7 +4,7 @@
 
 namespace syncnorm::detail {
 
-/// A behavior that answers any message by `reason`, and ends the actor.
+/// A behavior that answers any message with `reason`, and ends the actor.
 inline caf::behavior answer_any(caf::event_based_actor* self,
                                 const caf::error& reason) {
 #if SYNCNORM_CAF_LEGACY

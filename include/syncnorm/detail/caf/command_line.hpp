@@ -29,28 +29,28 @@ inline std::string first_leftover(const caf::actor_system_config& config) {
   return arguments.empty() ? std::string{} : arguments[0];
 }
 
-/// Has `config` read the command line and its configuration file, of 1 MiB at
+/// Makes `config` read the command line and its configuration file, of 1 MiB at
 /// most. The file is read once, so it may be a pipe. `known` are the options of
 /// `config`.
 /// @returns what is wrong with them, or empty: `--batch=x: ...`; the first
 ///          argument that is no option; of the file, that it is cut off, what
-///          stands outside of any group and is no option, and in any group,
-///          also one inside another, a value of another type than its option's,
-///          as `FILE: batch: expected a whole number, found "many"`; on 0.17
-///          also a group `global { }`, and a name that stands there twice. CAF
-///          leaves out what a file has wrong without a word, on 1.x of the
-///          values only those that it cannot convert. Of CAF's numbers, one
-///          below 1 with which no actor runs, or none hears of other nodes. On
-///          1.x, of a variable of the environment, a value that its option does
-///          not take, as `SYNCNORM_DEADLINE: expected a duration, ...`.
+///          is outside of any group and is no option, and in any group, even a
+///          nested one, a value of another type than its option's, as
+///          `FILE: batch: expected a whole number, found "many"`; on 0.17 also
+///          a group `global { }`, and a name that occurs there twice. CAF
+///          silently skips what a file has wrong; on 1.x, of the values, only
+///          those that it cannot convert. Of CAF's numbers, one below 1 with
+///          which no actor runs, or none hears of other nodes. On 1.x, of an
+///          environment variable, a value that its option does not take, as
+///          `SYNCNORM_DEADLINE: expected a duration, ...`.
 /// @param file gets the name of the configuration file, unless it is null;
 ///             empty if there is none.
 std::string read_command_line(caf::actor_system_config& config,
                               const caf::config_option_set& known, int argc,
                               char** argv, std::string* file = nullptr);
 
-/// The variable of the environment that sets an option; null if none is set, as
-/// on 0.17, which reads none.
+/// The environment variable that sets an option; null if none is set, as on
+/// 0.17, which reads none.
 inline const char* variable_of(const caf::config_option& option) {
 #if SYNCNORM_CAF_LEGACY
   static_cast<void>(option);
@@ -61,8 +61,8 @@ inline const char* variable_of(const caf::config_option& option) {
 #endif
 }
 
-/// The configuration file that the command line names, on 1.x also the
-/// environment; or empty.
+/// The configuration file that the command line or, on 1.x, the environment
+/// names; or empty.
 inline std::string
 named_config_file(const caf::config_option_set& known,
                   const std::vector<std::string>& arguments) {
@@ -81,8 +81,8 @@ named_config_file(const caf::config_option_set& known,
   return {name.data(), name.size()};
 }
 
-/// Where a configuration file may lie that nobody names; the first that is
-/// there counts.
+/// Where a configuration file may lie if none is named; the first that exists
+/// counts.
 inline std::vector<std::string>
 default_config_files(caf::actor_system_config& config) {
 #if SYNCNORM_CAF_LEGACY
@@ -96,14 +96,14 @@ default_config_files(caf::actor_system_config& config) {
 }
 
 /// Whether an option takes a value. 1.x converts it where it can, but a group
-/// is no text; of types that are none of these that is not known, and taken for
-/// granted.
+/// is no text; for option types that are none of these this is unknown, and
+/// assumed.
 inline bool takes(const caf::config_option& option,
                   const caf::config_value& value) {
 #if SYNCNORM_CAF_LEGACY
   return option.check(value) == caf::none;
 #else
-  // The option itself could only be asked by storing the value.
+  // The option itself would have to store the value to check it.
   auto converts = [&]<class... Ts>(std::type_identity<Ts>...) {
     return (...
             && (option.type_name() != caf::config_value::mapped_type_name<Ts>()

@@ -15,7 +15,7 @@
 namespace syncnorm::detail {
 
 /// Registers the message types of `IdBlocks`; call from the constructor of the
-/// configuration class. On 1.x, `init_types` has done it before.
+/// configuration class. On 1.x, `init_types` has done this before.
 template <class... IdBlocks>
 void add_types([[maybe_unused]] caf::actor_system_config& config) {
 #if SYNCNORM_CAF_LEGACY
@@ -23,9 +23,9 @@ void add_types([[maybe_unused]] caf::actor_system_config& config) {
 #endif
 }
 
-/// Adds an option that keeps what a configuration file has for it, whatever its
-/// type: who reads it refuses it. CAF leaves out a value of another type than
-/// the option's without a word, on 1.x one that it cannot convert.
+/// Adds an option that keeps the value from a configuration file, whatever its
+/// type: the reader refuses it. CAF silently skips a value of another type than
+/// the option's; on 1.x, one that it cannot convert.
 template <class T>
 void add_option(caf::config_option_set& options, const std::string& group,
                 const std::string& name, const std::string& description) {
@@ -45,8 +45,8 @@ void add_option(caf::config_option_set& options, const std::string& group,
 }
 
 /// Adds options of one group to a set, as CAF's `config_option_adder` does, but
-/// none that a variable of the environment sets: by default CAF 1.x takes an
-/// option `batch` of group `global` from `BATCH`, over the configuration file.
+/// none that an environment variable sets: by default CAF 1.x takes an option
+/// `batch` of group `global` from `BATCH`, overriding the configuration file.
 class option_group {
 public:
   option_group(caf::config_option_set& options, std::string group)
@@ -54,7 +54,7 @@ public:
         group_{std::move(group)} {}
 
   /// @param name    of the option, with a comma and a letter for a short one.
-  /// @param storage what the option is set to, and has by default.
+  /// @param storage gets the option's value, and holds its default.
   template <class T>
   option_group& add(T& storage, std::string name,
                     const std::string& description) {
@@ -92,8 +92,8 @@ void set_caf(caf::actor_system_config& config, const std::string& name,
 #endif
 }
 
-/// Makes nodes send each other a sign of life in every `interval`, and take one
-/// for lost that has sent nothing for `timeout`. Neither is on by default on
+/// Makes nodes send each other a sign of life every `interval`, and consider
+/// one lost that has sent nothing for `timeout`. Neither is on by default on
 /// 0.17.
 inline void set_heartbeats(caf::actor_system_config& config,
                            caf::timespan interval, caf::timespan timeout) {
@@ -101,7 +101,7 @@ inline void set_heartbeats(caf::actor_system_config& config,
   set_caf(config, "middleman.connection-timeout", timeout);
 }
 
-/// Has messages from other nodes read by the thread that receives them. By
+/// Makes the thread that receives messages from other nodes read them, too. By
 /// default CAF hands them to its workers: another thread has to wake up.
 inline void read_where_received(caf::actor_system_config& config) {
   set_caf(config, "middleman.workers", std::size_t{0});
@@ -122,18 +122,18 @@ inline void set_tls_files(caf::actor_system_config& config,
 #endif
 }
 
-/// Has the workers of CAF's scheduler sleep until there is work. By default an
-/// idle one looks for some every 50 microseconds: four of them took a sixth of
-/// a trainer's time, and find work later than one that is woken.
+/// Makes the workers of CAF's scheduler sleep until there is work. By default
+/// an idle one looks for work every 50 microseconds: four of them took a sixth
+/// of a trainer's time, and find work later than one that is woken.
 inline void sleep_when_idle(caf::actor_system_config& config) {
   set_caf(config, "work-stealing.aggressive-poll-attempts", 0);
   set_caf(config, "work-stealing.moderate-poll-attempts", 0);
 }
 
-/// Has the workers of CAF's scheduler look for work without a pause, that many
-/// times, before they slow down. For actors on several cores that calculate for
-/// some microseconds between messages: a worker that gets work tells no other
-/// of it, which finds it when it looks.
+/// Makes the workers of CAF's scheduler look for work `attempts` times without
+/// a pause before they slow down. For actors on several cores that calculate
+/// for some microseconds between messages: a worker that gets work tells no
+/// other, which finds it only by looking.
 inline void poll_when_idle(caf::actor_system_config& config,
                            std::size_t attempts) {
   set_caf(config, "work-stealing.aggressive-poll-attempts", attempts);

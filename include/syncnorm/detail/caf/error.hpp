@@ -40,7 +40,7 @@ bool is_one_of(const caf::message& x, std::size_t i) {
   return (x.match_element<Ts>(i) || ...);
 }
 
-/// Whether all that an error says beside its code is text and numbers.
+/// Whether all that an error says besides its code is text and numbers.
 inline bool is_plain(const caf::message& x) {
   for (std::size_t i = 0; i < x.size(); ++i)
     if (!is_one_of<std::string, bool, std::int8_t, std::int16_t, std::int32_t,

@@ -17,8 +17,9 @@
 
 namespace syncnorm::detail {
 
-/// A floating-point number as a message carries it: its bits. CAF's own way
-/// changes some: 0.17 makes 0 of NaN, and finds no end of an infinity.
+/// A floating-point number as a message carries it: its bits. CAF's own
+/// encoding changes some: 0.17 turns NaN into 0, and never finishes an
+/// infinity.
 template <std::floating_point T>
 struct exact {
   using bits_type =
@@ -34,7 +35,7 @@ struct exact {
   }
 };
 
-/// People read the number.
+/// Text for people shows the number.
 template <class Inspector, class T>
 auto inspect(Inspector& f, exact<T>& x) {
 #if SYNCNORM_CAF_LEGACY
@@ -72,15 +73,16 @@ struct exact_field {
   exact_field(const exact_field&) = delete;
   exact_field& operator=(const exact_field&) = delete;
 
-  /// Others may read what is only written to a message.
+  /// Stores only a change: others may read a number that is only written to a
+  /// message.
   ~exact_field() {
     if (value.bits != exact<T>{place}.bits)
       place = value;
   }
 };
 
-/// Whether CAF itself would send the numbers of a message or a field, of which
-/// it spoils some.
+/// Whether CAF itself would send the numbers of a message or a field; it
+/// corrupts some.
 template <class T>
 inline constexpr bool has_loose_numbers = std::is_floating_point_v<T>;
 

@@ -13,9 +13,9 @@
 
 namespace syncnorm::detail {
 
-/// The calling thread in the place of a CAF worker, for one actor: what
-/// `send_and_lend` runs on. Other actors that get work on the way are left to
-/// the worker whose thread this is, or to the system's own workers.
+/// The calling thread in place of a CAF worker, for one actor: `send_and_lend`
+/// runs on it. Other actors that get work on the way are left to the worker
+/// whose thread this is, or to the system's own workers.
 class lent_thread final : public worker_type {
 public:
   explicit lent_thread(caf::actor_system& system, worker_type* worker = nullptr)
@@ -85,7 +85,7 @@ private:
 /// Sends to an actor of this process from an ordinary thread. If the actor was
 /// idle, it runs here and now, on the calling thread, as it would on a worker
 /// of CAF's: no other thread has to wake up first, which takes tens of
-/// microseconds. CAF sees to it that an actor never runs in two places.
+/// microseconds. CAF ensures that an actor never runs in two places.
 template <class Handle, class... Ts>
 void send_and_lend(caf::actor_system& system, const Handle& to, Ts&&... xs) {
   logger_guard guard;

@@ -8,10 +8,11 @@
 
 namespace syncnorm::detail {
 
-/// Of whoever makes or runs actors on a thread that may outlive the actor
+/// For code that makes or runs actors on a thread that may outlive the actor
 /// system, such as one of a pool. CAF 0.17 leaves a reference to the system's
-/// logger in such a thread, and the end of the system waits for that: for ever,
-/// if the thread lives on. One that comes while this object lives goes with it.
+/// logger in such a thread, and the end of the system waits for it to go: for
+/// ever, if the thread lives on. A reference that comes while this object lives
+/// goes with it.
 class logger_guard {
 public:
 #if SYNCNORM_CAF_LEGACY

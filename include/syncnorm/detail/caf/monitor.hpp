@@ -16,14 +16,14 @@ using monitored = caf::actor_addr;
 
 #else
 
-/// Attached to an actor that is monitored. The one that CAF 1.x attaches stays
-/// until that actor ends, and keeps the memory of who monitors it.
+/// Attached to a monitored actor. What CAF 1.x itself attaches stays until that
+/// actor ends, and keeps the observer's memory.
 class down_watch final : public caf::attachable {
 public:
   using handler =
       std::function<void(const caf::actor_addr&, const caf::error&)>;
 
-  /// Selects that observer's.
+  /// Selects the watch of that observer.
   struct of_observer {
     static constexpr std::size_t token_type = 0x73796e65;
     const caf::actor_control_block* observer;
@@ -62,7 +62,7 @@ using monitored = caf::weak_actor_ptr;
 #endif
 
 /// Calls `on_down(caf::actor_addr, caf::error)` when `participant` has
-/// terminated. CAF 0.17 keeps one handler an actor: pass the same callable.
+/// terminated. CAF 0.17 keeps one handler per actor: pass the same callable.
 template <class Self, class OnDown>
 monitored monitor(Self* self, const caf::actor& participant, OnDown on_down) {
 #if SYNCNORM_CAF_LEGACY
@@ -80,7 +80,7 @@ monitored monitor(Self* self, const caf::actor& participant, OnDown on_down) {
 }
 
 /// Ends what `monitor` began: `self`, which may have ended, is told no more,
-/// and an actor that lives on keeps none of its memory.
+/// and an actor that lives on keeps none of `self`'s memory.
 template <class Self>
 void demonitor(Self* self, const monitored& x) {
 #if SYNCNORM_CAF_LEGACY

@@ -13,7 +13,7 @@
 namespace syncnorm::detail {
 
 /// What one master counts in the metric registry of CAF 1.x. Does nothing on
-/// 0.17, which has none.
+/// 0.17, which has no registry.
 class round_instruments {
 #if SYNCNORM_CAF_LEGACY
 public:

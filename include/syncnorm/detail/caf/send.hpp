@@ -15,7 +15,8 @@
 namespace syncnorm::detail {
 
 // `self` is a pointer to an actor or a `caf::scoped_actor`. Call these
-// functions qualified: CAF's own of the same name are found by their arguments.
+// functions qualified: CAF's own functions of the same name are found by
+// argument-dependent lookup.
 
 template <class Self, class Handle, class... Ts>
 void send(Self&& self, const Handle& to, Ts&&... xs) {
@@ -35,8 +36,8 @@ void anon_send(const Handle& to, Ts&&... xs) {
 #endif
 }
 
-/// A message as it lies in a mailbox; on 0.17 also which actors it is still to
-/// pass, here none.
+/// A message as it lies in a mailbox; on 0.17 also the actors that it must
+/// still pass, here none.
 template <class... Ts>
 caf::mailbox_element_ptr make_element(caf::strong_actor_ptr sender,
                                       caf::message_id id, Ts&&... xs) {
@@ -49,8 +50,8 @@ caf::mailbox_element_ptr make_element(caf::strong_actor_ptr sender,
 #endif
 }
 
-/// Sends from an ordinary thread in the name of an actor. CAF 1.x has that for
-/// itself alone.
+/// Sends from an ordinary thread in the name of an actor. CAF 1.x offers this
+/// only internally.
 template <class Handle, class... Ts>
 void send_as(const caf::actor& from, const Handle& to, Ts&&... xs) {
   auto* receiver = caf::actor_cast<caf::abstract_actor*>(to);
@@ -90,8 +91,8 @@ inline void acknowledge(caf::typed_response_promise<void>& promise) {
 #endif
 }
 
-/// Answers a request that `self` has promised to answer. A value lies in its
-/// place in the mailbox, where CAF 0.17 would take memory for a message, too.
+/// Answers a request that `self` has promised to answer. A value is put
+/// directly into the mailbox, where CAF 0.17 would also allocate a message.
 template <class T>
 void deliver([[maybe_unused]] caf::local_actor& self,
              caf::response_promise& promise, T&& x) {
@@ -113,7 +114,7 @@ void deliver([[maybe_unused]] caf::local_actor& self,
   promise.deliver(std::forward<T>(x));
 }
 
-/// What a handler returns that leaves the answer to `to`.
+/// The return value of a handler that leaves the answer to `to`.
 template <class Self, class Handle, class... Ts>
 auto delegate(Self&& self, const Handle& to, Ts&&... xs) {
 #if SYNCNORM_CAF_LEGACY
@@ -124,7 +125,7 @@ auto delegate(Self&& self, const Handle& to, Ts&&... xs) {
 }
 
 /// The longest time that a request may take: CAF adds it to the time of day, in
-/// nanoseconds, and must not get beyond the end.
+/// nanoseconds, and the sum must not overflow.
 inline constexpr caf::timespan longest_wait = std::chrono::hours{24 * 365};
 
 /// Requests that fail with `caf::sec::request_timeout` when the time is over.
@@ -139,7 +140,8 @@ auto request_within(Self&& self, caf::timespan timeout, const Handle& to,
 #endif
 }
 
-/// What an actor waits for, which CAF tells only those who derive from it.
+/// The answers that an actor waits for, which CAF shows only to derived
+/// classes.
 struct pending_answers : caf::scheduled_actor {
   static bool contain(const caf::scheduled_actor& self, caf::message_id id) {
     const auto& any = self.*&pending_answers::multiplexed_responses_;
@@ -150,7 +152,7 @@ struct pending_answers : caf::scheduled_actor {
   }
 };
 
-/// Whether `self` may wait for the answer of that id; of an actor that blocks,
+/// Whether `self` may wait for the answer with that id; for a blocking actor,
 /// nobody knows.
 template <class Self>
 bool may_wait_for([[maybe_unused]] Self&& self,
@@ -162,9 +164,9 @@ bool may_wait_for([[maybe_unused]] Self&& self,
     return true;
 }
 
-/// Ends the timer of a request whose answer, of that id, has come. CAF 0.17
-/// keeps it until it rings. Leaves it if the actor waits for the answer, and to
-/// one that blocks, which may.
+/// Ends the timer of a request whose answer, with that id, has come; CAF 0.17
+/// keeps the timer until it rings. Does nothing if the actor waits for the
+/// answer, or is a blocking one, which may.
 template <class Self>
 void end_timer([[maybe_unused]] Self&& self,
                [[maybe_unused]] caf::message_id answer) {
@@ -174,8 +176,7 @@ void end_timer([[maybe_unused]] Self&& self,
 #endif
 }
 
-/// The id under which the answer to the request will come that `self` sends
-/// next.
+/// The id of the answer to the request that `self` sends next.
 template <class Self>
 caf::message_id next_answer(Self&& self) {
   auto request = self->new_request_id(caf::message_priority::normal);
@@ -183,7 +184,7 @@ caf::message_id next_answer(Self&& self) {
   return request.response_id();
 }
 
-/// Answers a request in the place of whom it was sent to.
+/// Answers a request in place of its receiver.
 inline void answer(const caf::strong_actor_ptr& asker, caf::message_id id,
                    caf::error reason) {
   asker->enqueue(make_element(nullptr, id, std::move(reason)), nullptr);

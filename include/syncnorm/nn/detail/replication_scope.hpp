@@ -16,22 +16,23 @@ struct distant_copies;
 
 /// Who owns the graph that backward runs through.
 enum class graph_kind : std::uint8_t {
-  /// Each copy its own, with a thread of its own and a backward call of its
-  /// own: the copies exchange messages in backward.
+  /// Each copy has its own, with a thread and a backward call of its own: the
+  /// copies exchange messages in backward.
   own = 0,
-  /// All copies one, with one backward call: the cross-copy step is one node.
+  /// All copies share one, and one backward call: the cross-copy step is one
+  /// node.
   joint = 1,
 };
 
-/// While one of these lives, replication callbacks on the same thread find in
-/// it what they need: the actor system in which masters are spawned. Scopes
-/// nest; the innermost counts.
+/// While a scope lives, replication callbacks on the same thread find in it
+/// what they need: the actor system in which masters are spawned. Scopes nest;
+/// the innermost counts.
 class replication_scope {
 public:
-  /// @param session what `DataParallelWithCallback` knows of its copies, or
+  /// @param session what `DataParallelWithCallback` knows about its copies, or
   ///                null.
-  /// @param distant what `lead_copies` and `follow_copies` know of the copies
-  ///                that are not here, or null.
+  /// @param distant what `lead_copies` and `follow_copies` know about the
+  ///                copies that are not here, or null.
   /// @throws error `invalid_argument` for a deadline of zero or less or a
   ///         negative group size; one above `max_deadline` is refused when the
   ///         first layer is replicated.
@@ -58,7 +59,7 @@ public:
     return options_;
   }
 
-  /// Whose graphs the copies have.
+  /// Who owns the graphs of the copies.
   [[nodiscard]] graph_kind graph() const noexcept {
     return graph_;
   }
