@@ -21,8 +21,8 @@ struct way_back {
 };
 
 /// The pinned memory through which tensors go from host memory to a device and
-/// back. It is reused; nothing here waits for the device, except its
-/// destruction.
+/// back. It is reused. Nothing here waits for the device, except the destructor
+/// of this object.
 class tensor_staging {
 public:
   /// Returns `x`, which lies in host memory, on the device of `stream`: the

@@ -223,7 +223,8 @@ handshake& handshake_of(const SSL* ssl) {
   return *x;
 }
 
-/// Whether CAF leaves a handshake attempt, to retry it, after `patience`.
+/// Whether CAF leaves a handshake attempt, which it would retry, more than
+/// `patience` after the handshake began.
 bool is_late(int where, int value, const handshake& x) {
   constexpr auto patience = std::chrono::seconds{10};
   return (static_cast<unsigned>(where) & SSL_CB_EXIT) != 0 && value <= 0

@@ -88,8 +88,8 @@ void check_updated(const call_check& check, const const_moments_view& total,
   }
 }
 
-/// What `batch_moments` writes lies apart from what it reads, and from each
-/// other.
+/// What `batch_moments` writes lies apart from what it reads, and its workspace
+/// from its results.
 void check_apart(const call_check& check, const const_tensor_view& x,
                  const moments_view& out, const workspace& scratch) {
   auto bytes = std::size_t(out.channels) * size_of(out.type);

@@ -49,7 +49,7 @@ void let_wait(const c10::Stream& later, const c10::Stream& earlier) {
 /// `set_data` as `to` does: the kernels read memory by the dtype of the
 /// statistics.
 /// @param channels their place in the shape of `x`.
-/// @param is_same_type whether the dtype of `x` goes with theirs.
+/// @param is_same_type whether the dtype of `x` goes with the statistics'.
 void require_as_saved(const saved_part& saved, const at::Tensor& x,
                       const char* name, std::int64_t channels,
                       bool is_same_type) {

@@ -9,7 +9,7 @@
 
 namespace syncnorm::nn::detail {
 
-/// The vectors of a layer, undefined if it has none.
+/// The vectors of a layer; each is undefined if the layer has no such vector.
 struct layer_vectors {
   const at::Tensor& weight;
   const at::Tensor& bias;

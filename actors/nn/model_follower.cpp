@@ -93,8 +93,9 @@ void take_over_version(at::Tensor& copy, const at::Tensor& original) {
                                              c10::VariableVersion{version});
 }
 
-/// A tensor made under `c10::InferenceMode` counts no versions, as none does
-/// there, and other memory does not make it count them.
+/// Makes `copy` count its versions. A tensor made under `c10::InferenceMode`
+/// counts none, not even after it has got other memory. Inference tensors stay
+/// as they are.
 void require_version(at::Tensor& copy) {
   if (!copy.is_inference()
       && !torch::autograd::impl::version_counter(copy).enabled())

@@ -137,8 +137,8 @@ bool run_both(caf::actor_system& system, const master_actor& relay) {
 }
 
 /// Waits until a slave has registered with the relay: the message of this
-/// process would start the deadline of the others, which somebody has yet to
-/// start.
+/// process would start the deadline of the others, and somebody has yet to
+/// start their processes.
 void await_slave(caf::actor_system& system, const master_actor& relay) {
   caf::scoped_actor self{system};
   for (std::uint64_t slaves = 0; slaves == 0;) {

@@ -18,7 +18,8 @@ unsigned amd_family() {
 }
 
 cpu_kind detect() {
-  // In its family, only Zen 4 has AVX-512, and only AVX-512 kernels ask.
+  // In its family, only Zen 4 has AVX-512, and only AVX-512 kernels ask for
+  // Zen 4.
   switch (amd_family()) {
   case 0x19:
     return cpu_kind::zen4;

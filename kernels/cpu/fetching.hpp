@@ -21,10 +21,10 @@ struct fetching {
   std::int64_t distance;
 };
 
-/// What is prefetched on any CPU. What CPUs fetch by themselves ends with each
-/// page, and stops while constants are loaded or the sums of a block passed on.
-/// Further ahead, streams crowd each other out of the first-level cache. The
-/// second level has room for more.
+/// What is prefetched where no CPU below differs. What CPUs fetch by themselves
+/// ends with each page, and stops while constants are loaded or the sums of a
+/// block passed on. Further ahead, streams crowd each other out of the
+/// first-level cache. The second level has room for more.
 struct any_cpu {
   /// x of batch_moments, whose channels are planes.
   static constexpr fetching planes{fetch_into::second_level, 8192};

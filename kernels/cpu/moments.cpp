@@ -47,8 +47,8 @@ struct moments_reduction {
   std::int64_t channel_step;
 
   /// What means are kept relative to: in float64, which has no wider type, the
-  /// first element. Otherwise a mean far beyond the deviation would take digits
-  /// from the distances that Chan's update squares.
+  /// first element, since a mean far beyond the deviation would otherwise take
+  /// digits from the distances that Chan's update squares; else 0.
   [[nodiscard]] double origin(std::int64_t c) const {
     if constexpr (has_origin)
       return x[c * channel_step];

@@ -151,8 +151,8 @@ inline constexpr int row_loads = 8;
 inline constexpr std::int64_t thread_rounds = 256;
 
 /// The most vectors in a tile of a reduction over rows: as many as a warp has
-/// threads; with few rows, only so many that one round of loads covers all
-/// rows, but no fewer than four.
+/// threads, or fewer, but at least four, if one round of loads then covers all
+/// rows.
 [[nodiscard]] constexpr std::int64_t widest_tile(std::int64_t rows) {
   constexpr std::int64_t narrowest = 4;
   constexpr std::int64_t widest = warp_threads;
@@ -236,8 +236,8 @@ struct pack_range {
 
 /// How an elementwise kernel is cut. Channels first: a block takes `tile`
 /// consecutive packs, so that a thread seldom changes its channel. Channels
-/// last: all threads stride over the tensor, and the stride is a multiple of
-/// the row, so that a thread never changes it.
+/// last: all threads stride over the tensor, and the stride is, if one fits, a
+/// multiple of the row: a thread then never changes its channel.
 struct pass_plan {
   memory_format format = memory_format::channels_first;
   int width = 1;

@@ -13,8 +13,8 @@ namespace syncnorm::train {
 class named_lock {
 public:
   /// @param busy the error if another process has it.
-  /// @throws failure with `busy`; that names the file, if it is not a run's,
-  ///         which are empty; or with the system's reason.
+  /// @throws failure with `busy`; that names the file, if it is not empty, as a
+  ///         run's lock file is; or with the system's reason.
   named_lock(std::filesystem::path path, const std::string& busy);
 
   named_lock(const named_lock&) = delete;

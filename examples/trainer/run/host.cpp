@@ -82,7 +82,7 @@ public:
 private:
   using roll_type = std::vector<process_entry>;
 
-  /// Whether the sender is in this process: only then it may command. Nobody
+  /// Whether the sender is in this process: only then may it command. Nobody
   /// knows where a message without a sender comes from.
   [[nodiscard]] bool is_owner() {
     const auto& sender = current_sender();

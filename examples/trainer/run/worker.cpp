@@ -90,7 +90,8 @@ private:
     quit();
   }
 
-  /// A process that was not admitted also gets this as its answer.
+  /// If this process was not admitted, the answer to its request to join is
+  /// this failure as well.
   void fail(const std::string& why) {
     if (std::exchange(ended_, true))
       return;

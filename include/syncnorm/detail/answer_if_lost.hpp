@@ -54,7 +54,7 @@ public:
     std::vector<caf::message_id>& answers;
   };
 
-  /// Selects what is attached to the asker for it.
+  /// Selects the `forget_at_exit` attached to the asker for that replica.
   struct counterpart {
     static constexpr std::size_t token_type = 0x73796e64;
     const caf::actor_control_block* proxy;

@@ -65,10 +65,10 @@ public:
     return arrays_[which];
   }
 
-  /// Overwrites an array with `values`, rounded; no values: no array.
+  /// Replaces an array by a new one of `values`, rounded; no values: no array.
   void write(slot which, std::span<const double> values);
 
-  /// Overwrites some elements, from `first` on, of an array that has them.
+  /// Replaces an array by a copy in which `values` stand from `first` on.
   void write_part(slot which, std::size_t first,
                   std::span<const double> values);
 

@@ -61,7 +61,7 @@ void execute_callbacks(std::span<Module* const> copies) {
 }
 
 /// Calls `f` with every module of `roots`, the arguments of `function`.
-/// @throws the first exception of `f`, after all modules.
+/// @throws the first exception of `f`, after `f` was called with all modules.
 template <class Module, class F>
 void call_on_trees(std::string_view function, std::span<Module* const> roots,
                    F f) {

@@ -24,8 +24,8 @@ void add_types([[maybe_unused]] caf::actor_system_config& config) {
 }
 
 /// Adds an option that keeps the value from a configuration file, whatever its
-/// type: the reader refuses it. CAF silently skips a value of another type than
-/// the option's; on 1.x, one that it cannot convert.
+/// type: the reader must refuse a wrong one. CAF silently skips a value of
+/// another type than the option's; on 1.x, one that it cannot convert.
 template <class T>
 void add_option(caf::config_option_set& options, const std::string& group,
                 const std::string& name, const std::string& description) {
