@@ -11,7 +11,7 @@
 namespace syncnorm::bench {
 
 /// Throws unless two tensors of `layout`, float32 or bfloat16, agree within
-/// `tolerance`: relative to theirs and absolute.
+/// `tolerance`, both relative to theirs and absolute.
 inline void check_same(const std::string& what, const void* ours,
                        const void* theirs, const tensor_layout& layout,
                        float tolerance) {

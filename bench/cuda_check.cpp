@@ -19,10 +19,11 @@ using expected_results = expectations::expected_results;
 /// The root mean square of dy, roughly: its deviation is 1, its mean up to 1.
 constexpr double dy_size = 1.5;
 
-/// The terms of an element of y or dx add up to no more, as magnitudes.
+/// Upper limit for the sum of the magnitudes of the terms of an element of y or
+/// dx.
 constexpr double element_size = 30;
 
-/// The tests' tolerance is one result's distance from the truth; here two
+/// The tests' tolerance is the distance of one result from the truth; here two
 /// results are compared.
 double twice(std::string_view operation, dtype type) {
   return 2 * tolerance::of(operation, type);
@@ -42,7 +43,7 @@ wrong_result difference(const std::string& who, const std::string& where,
       fmt::format("{}: {} is {}, on the CPU {}", who, where, found, want)};
 }
 
-/// What the operations take, copied to the host, and what they make of it.
+/// The operations' inputs, copied to the host, and the CPU's results for them.
 class host_side {
 public:
   explicit host_side(const bench_tensors& t)
@@ -121,7 +122,7 @@ public:
                                weight_grad.data(), bias_grad.data()},
                               scratch());
     auto unit = twice("backward_reduce", layout_.type);
-    // At most, as a sum of products is below that of the squares.
+    // An upper limit: a sum of products is below that of the squares.
     std::vector<double> size(channels_, double(count_) * dy_size);
     auto xmu_size = size;
     for (std::size_t c = 0; c < channels_; ++c)
@@ -150,7 +151,7 @@ private:
     return std::vector<float>(channels_);
   }
 
-  /// |value| and the deviation: the scale of a mean.
+  /// |value| plus the deviation: the scale of a mean.
   [[nodiscard]] std::vector<double>
   sizes(const std::vector<float>& values) const {
     auto result = magnitudes(values);

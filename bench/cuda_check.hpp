@@ -1,7 +1,7 @@
 #pragma once
 
-// What the CUDA benchmark times has been checked before: each side's results
-// are those of the library's CPU functions on the same data.
+// Checks what the CUDA benchmark times, before it does: each side's results are
+// those of the library's CPU functions on the same data.
 
 #include "bench/cuda_tensors.hpp"
 
@@ -13,7 +13,7 @@
 
 namespace syncnorm::bench {
 
-/// Says who made something else than the CPU, and where.
+/// Tells which side's result differs from the CPU's, and where.
 struct wrong_result : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -27,26 +27,25 @@ enum class operation {
   backward_input,
 };
 
-/// What one side has made of the tensors of number 0, on the device.
+/// One side's results for the tensors of number 0, on the device.
 struct results {
-  /// C float32 each, null for one that this side does not make:
-  /// moments: mean, M2, inverse standard deviation; merge_and_finalize: mean,
-  /// inverse deviation, running mean, running variance; backward_reduce: sum of
-  /// dy, sum of dy (x - mean), gradients of weight and bias.
+  /// C float32 each, null for one that this side does not compute: moments:
+  /// mean, M2, inverse standard deviation; merge_and_finalize: mean, inverse
+  /// deviation, running mean, running variance; backward_reduce: sum of dy, sum
+  /// of dy (x - mean), gradients of weight and bias.
   std::vector<const void*> arrays;
   /// In the layout of x; normalize: y; backward_input: dx.
   const void* tensor = nullptr;
 };
 
-/// Results of all operations on the tensors of number 0, by the CPU.
+/// The CPU's results of all operations on the tensors of number 0.
 class expectations {
 public:
   explicit expectations(const bench_tensors& tensors);
 
-  /// @param least  the tolerance of sums and what is made of them, where it is
-  ///               more than that of the library's own.
-  /// @throws wrong_result if `found` is something else. The text starts with
-  ///         `who`.
+  /// @param least  the tolerance of sums and values derived from them, where it
+  ///               is larger than that for the library's own.
+  /// @throws wrong_result if `found` differs. The text starts with `who`.
   void check(const std::string& who, operation which, const results& found,
              double least) const;
 
@@ -58,13 +57,13 @@ public:
     std::vector<double> scale;
   };
 
-  /// What one operation makes; no tensor: empty.
+  /// Results of one operation; `tensor` is empty if there is none.
   struct expected_results {
     std::vector<expected_array> arrays;
     std::vector<std::byte> tensor;
-    /// Of an element that is rounded to the tensor's type.
+    /// Relative tolerance: an element is rounded to the tensor's type.
     double rounding = 0;
-    /// Of the arithmetic in float32.
+    /// Absolute tolerance, of the arithmetic in float32.
     double arithmetic = 0;
   };
 

@@ -1,7 +1,7 @@
-// The CUDA kernels against the device's own copy bandwidth and, in a build
-// that found libtorch with CUDA, its operators for synchronized batch norm.
-// Times by CUDA events; no call finds its input in the L2 cache. Before they
-// are timed, the results of each side are compared with those of the CPU.
+// The CUDA kernels against the device's own copy bandwidth and, in a build that
+// found libtorch with CUDA, its operators for synchronized batch norm. Times
+// are by CUDA events; no call finds its input in the L2 cache. Before the
+// timing, each side's results are compared with the CPU's.
 //
 //   cuda_kernels [--summary=FILE] [--benchmark_out=FILE] [--filter=TEXT]
 //                [--rounds=N]
@@ -28,17 +28,17 @@ constexpr bench_shape shapes[] = {{8, 64, 224, 224}, {32, 64, 112, 112},
                                   {64, 512, 7, 7},   {256, 1024, 1, 1},
                                   {16, 4, 224, 224}, {1, 728, 96, 144}};
 
-/// One operation of ours and its counterpart.
+/// One of our operations and its counterpart.
 struct contest {
   const char* name;
   /// Tensors read and written.
   int passes;
   std::function<void(std::size_t)> ours;
   void (peer::*theirs)(std::size_t);
-  /// Of libtorch's speed, at least.
+  /// The least speed, as a multiple of libtorch's.
   double goal;
   operation which;
-  /// Where ours leaves its results of number 0.
+  /// Where ours leaves its results for number 0.
   results made;
 };
 
@@ -136,13 +136,13 @@ std::string title(const bench_shape& shape, dtype type, memory_format format) {
                      to_string(format));
 }
 
-/// What all shapes are measured with.
+/// State that the measurements of all shapes share.
 struct session {
   options given;
   std::size_t cache;
   device_timer timer;
   report rows;
-  /// What made something else than the CPU, and where.
+  /// Which results differ from the CPU's, and where.
   std::vector<std::string> wrong = {};
 
   template <class Call>
@@ -157,22 +157,23 @@ struct session {
   }
 };
 
-/// How much of their scale libtorch's sums may be off.
+/// How far libtorch's sums may be off, relative to their scale.
 double peer_tolerance(operation which, dtype type) {
-  // Its threads hand their sums to each other in the tensor's type, of which
-  // the unit roundoff is 2^-9 at most (libtorch 2.11, planes of channels); a
-  // rounding more for what those are made of.
+  // Its threads pass their sums to each other in the tensor's type, whose unit
+  // roundoff is 2^-9 at most (libtorch 2.11, planes of channels); one more
+  // rounding for what the sums consist of.
   constexpr double of_half_types = 1.0 / 256;
   // A thread adds up to 1600 terms one after the other in float32: 1600 times
-  // 2^-24 at worst, and as much for the other roundings.
+  // 2^-24 at worst, and as much again for the other roundings.
   constexpr double one_after_the_other = 2e-4;
   return which == operation::backward_reduce && type != dtype::float32
              ? of_half_types
              : one_after_the_other;
 }
 
-/// Whether one call of each side makes what the CPU makes. If not, the text is
-/// kept: who is wrong is not timed, and the run goes on and fails in the end.
+/// Whether one call of each side gives the CPU's results. If not, the text is
+/// kept: a wrong operation is not timed, and the run goes on and fails at the
+/// end.
 bool is_right(session& now, const bench_tensors& tensors,
               const expectations& expected, const contest& each,
               const std::string& label, peer* theirs) {
@@ -202,7 +203,7 @@ void compare(session& now, bench_tensors& tensors, const contest& each,
   if (each.passes > 0) {
     auto line =
         at_least(0.85, name + ": copy", speed, copied, "GB/s", speed / copied);
-    // The goal is for tensors that no cache holds.
+    // The goal applies to tensors that no cache holds.
     if (tensors.bytes <= now.cache)
       line = reported(name + ": copy", speed, copied, "GB/s", speed / copied);
     now.rows.add(line);

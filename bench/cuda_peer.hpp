@@ -13,9 +13,9 @@
 namespace syncnorm::bench {
 
 /// The five operators; each call takes the copies of number `i`, runs on the
-/// default stream and allocates its results as libtorch does. Tensors are kept
-/// until the next call of their number: one that is dropped at once would give
-/// its memory, which the L2 cache still holds, to the next.
+/// default stream and allocates its results as libtorch does. Results are kept
+/// until the next call with their number: the memory of one dropped at once,
+/// still in the L2 cache, would serve the next.
 class peer {
 public:
   virtual ~peer() = default;
@@ -24,7 +24,7 @@ public:
   virtual void elemt(std::size_t i) = 0;
   virtual void backward_reduce(std::size_t i) = 0;
   virtual void backward_elemt(std::size_t i) = 0;
-  /// What the last call, which was of number 0, has made.
+  /// The results of the last call, which was for number 0.
   [[nodiscard]] virtual results made(operation by) const = 0;
 };
 

@@ -12,9 +12,9 @@ namespace syncnorm::bench {
 
 namespace {
 
-/// Normal numbers around those of each channel, as elements of `layout`. The
-/// noise repeats after a prime number of elements, which divides no distance of
-/// two samples, channels or rows.
+/// Normally distributed numbers for each channel, as elements of `layout`. The
+/// noise repeats after a prime number of elements, which divides no distance
+/// between two samples, channels or rows.
 std::vector<std::byte> random_elements(const tensor_layout& layout,
                                        const std::vector<float>& mean,
                                        const std::vector<float>& deviation,
@@ -77,7 +77,7 @@ device_memory table(int parts, const channel_values& of, const Value& value) {
   return floats(content);
 }
 
-/// Of a replica's values.
+/// The variance of a replica's values.
 double part_variance(const channel_values& of, int r, std::size_t c) {
   return std::pow(double(of.deviation[c]), 2) * (1 + 0.05 * r);
 }
@@ -111,7 +111,7 @@ bench_tensors::bench_tensors(const bench_shape& of, dtype type,
                              memory_format format, int copies)
     : bench_tensors{of, type, format, copies, channel_values{of.channels}} {}
 
-// dy is around the bias, with deviation 1.
+// dy has the bias as its mean, and deviation 1.
 bench_tensors::bench_tensors(const bench_shape& of, dtype type,
                              memory_format format, int copies,
                              const channel_values& values)

@@ -1,6 +1,6 @@
 #pragma once
 
-// The tensors of the CUDA benchmark, many copies of each, so that no call
+// The tensors of the CUDA benchmark, with many copies of each, so that no call
 // finds its input in the L2 cache.
 
 #include "syncnorm/tensor_view.hpp"
@@ -45,7 +45,7 @@ private:
   void* data_ = nullptr;
 };
 
-/// A shape of the table in the issue of the kernels.
+/// A shape from the table in the kernels' issue.
 struct bench_shape {
   std::int64_t samples, channels, height, width;
 };
@@ -53,24 +53,24 @@ struct bench_shape {
 /// How many replicas' moments are merged.
 constexpr int bench_parts = 8;
 
-/// What the elements of each channel are like. No two channels are alike, so
-/// that what is done with the numbers of another one shows.
+/// The distribution of each channel's elements. No two channels are alike, so
+/// that using another channel's numbers shows.
 struct channel_values {
   explicit channel_values(std::int64_t channels);
 
   std::vector<float> mean, deviation, weight, bias;
 };
 
-/// One layer's tensors and arrays, the tensors `copies` times.
+/// One layer's tensors and arrays, with `copies` copies of the tensors.
 class bench_tensors {
 public:
-  /// @param copies  of each tensor, so that all of one kind exceed the L2
-  ///                cache three times.
+  /// @param copies  of each tensor: together they exceed three times the L2
+  ///                cache.
   bench_tensors(const bench_shape& shape, dtype type, memory_format format,
                 int copies);
 
-  /// Takes what earlier calls have made out of the outputs of number 0 and the
-  /// arrays: NaN, and 0 in the running statistics.
+  /// Overwrites the results of earlier calls, in the outputs of number 0 and
+  /// the arrays, by NaN, and by 0 in the running statistics.
   void clear_results() const;
 
   bench_shape shape;
@@ -82,10 +82,10 @@ public:
   /// C float32 each, written.
   device_memory running_mean, running_var;
   std::vector<device_memory> arrays;
-  /// [8, C] float32 each, and 8 counts: moments of eight replicas. M2 is for
-  /// us, the inverse standard deviation says the same for libtorch.
+  /// [8, C] float32 each, and 8 counts: moments of eight replicas. We take M2;
+  /// libtorch takes the same as inverse standard deviations.
   device_memory part_means, part_m2s, part_inv_stds, part_counts;
-  /// Of one replica, as int32.
+  /// One replica's count, as int32.
   device_memory total_count;
   device_memory scratch;
   std::size_t scratch_bytes;

@@ -9,10 +9,10 @@
 
 namespace syncnorm::bench {
 
-/// Times calls by CUDA events on the default stream. Before the first event
-/// the device is kept busy by copies, so that the calls of one sample are all
-/// enqueued when the first of them starts: what is timed is the device, not
-/// the host's launches. The copies also push the inputs out of the L2 cache.
+/// Times calls by CUDA events on the default stream. Copies keep the device
+/// busy before the first event, so that all calls of one sample are enqueued
+/// when the first of them starts: this times the device, not the host's
+/// launches. The copies also push the inputs out of the L2 cache.
 class device_timer {
 public:
   device_timer() {
@@ -26,9 +26,9 @@ public:
   device_timer(const device_timer&) = delete;
   device_timer& operator=(const device_timer&) = delete;
 
-  /// Seconds of one call: of `samples` times 16 calls in a row.
-  /// @param call    `call(i)` enqueues one on the copies of number i.
-  /// @param copies  the numbers i go round from 0 to copies - 1.
+  /// Seconds of one call, from `samples` times 16 calls in a row.
+  /// @param call    `call(i)` enqueues one call on the copies of number i.
+  /// @param copies  the numbers i cycle from 0 to copies - 1.
   template <class Call>
   [[nodiscard]] timing measure(std::size_t copies, int samples,
                                const Call& call) {
@@ -55,7 +55,7 @@ public:
   }
 
 private:
-  /// About two milliseconds of an H100.
+  /// Takes about two milliseconds on an H100.
   void keep_busy() {
     constexpr int rounds = 12;
     for (int i = 0; i < rounds; ++i)

@@ -41,7 +41,7 @@ public:
     for (std::size_t i = 0; i < from.x.size(); ++i) {
       x_.push_back(tensor(from, from.x[i]));
       dy_.push_back(tensor(from, from.dy[i]));
-      // Memory for all, so that no call that is timed asks the driver for it.
+      // Memory for all, so that no timed call asks the driver for it.
       out_.push_back(at::empty_like(x_.back()));
     }
   }

@@ -33,10 +33,9 @@ constexpr shape_case all_shapes[] = {
     {8, 64, 224, 224}, {32, 64, 56, 56},  {32, 256, 14, 14}, {64, 512, 7, 7},
     {256, 1024, 1, 1}, {16, 4, 224, 224}, {1, 728, 96, 144}};
 
-/// Memory is the limit of tensors that no cache holds. What a virtual machine
-/// reports as its last-level cache is all of the host's, or nothing, so larger
-/// tensors than this count in any case, and no smaller ones where the cache is
-/// not known.
+/// Memory limits the speed for tensors that no cache holds. A virtual machine
+/// reports the host's whole last-level cache, or none, so tensors larger than
+/// this count in any case, and smaller ones do not if the cache is unknown.
 constexpr std::int64_t beyond_caches = std::int64_t{20} << 20;
 
 bool exceeds_caches(std::int64_t bytes) {
@@ -80,7 +79,7 @@ void fill(void* data, const tensor_layout& layout, float mean, unsigned seed) {
   }
 }
 
-/// Our layer on the memory that the peers have, too.
+/// Our layer, on the same memory as the peers.
 class our_layer {
 public:
   explicit our_layer(const layer_memory& memory)
@@ -119,8 +118,7 @@ public:
                    {m_.dx, m_.layout});
   }
 
-  /// The two passes as one call each, as a replica that is the only one makes
-  /// them.
+  /// The two passes with one call each, as made by a replica that is alone.
   void whole_forward() {
     batch_norm_forward({}, x(), {.eps = m_.eps}, {mean(), inv_std(), {}},
                        m_.weight, m_.bias, {m_.y, m_.layout}, {}, scratch());
@@ -170,7 +168,7 @@ private:
   std::int64_t count_ = 0;
 };
 
-/// One shape in one layout and dtype: everything that is timed on it.
+/// One shape in one layout and dtype, with everything that is timed on it.
 class comparison {
 public:
   comparison(const shape_case& shape, memory_format format, dtype type)
@@ -202,7 +200,7 @@ public:
     return name_;
   }
 
-  /// Throws unless all sides calculate the same.
+  /// Throws unless all sides compute the same.
   void check() {
     // libtorch adds up channels-last sums in float32, one after the other.
     auto tolerance = layout_.type == dtype::bfloat16 ? 4e-2F : 2e-3F;
@@ -246,13 +244,13 @@ public:
   }
 
 private:
-  /// NaN in place of what one side has made: nobody passes for another's work.
+  /// Overwrites one side's results with NaN, so that no other passes with them.
   void forget_results() {
     for (auto* block : {&y_, &dx_})
       std::memset(block->get(), 0xff, std::size_t(bytes_));
   }
 
-  /// What is timed, and how many tensors each reads and writes at least.
+  /// The candidates, and how many tensors each reads and writes at least.
   [[nodiscard]] std::pair<std::vector<candidate>, std::vector<std::int64_t>>
   candidates() {
     std::pair<std::vector<candidate>, std::vector<std::int64_t>> result;
@@ -299,15 +297,15 @@ private:
     add("batch_moments / read", 0.85, of("batch_moments"), read);
     add("normalize / copy", 0.85, of("normalize"), copy);
     // Reads dy and x; then reads both again and writes dx: three reads and a
-    // copy. Few candidates touch dy, so that less of it is in a cache than of
-    // x.
+    // copy. Few candidates touch dy, so caches hold less of it than of x.
     add("backward / its bytes", 0.8, of("backward"),
         1.5 * (read + of("read dy")) + copy);
   }
 
-  /// What memory allows at best: each tensor is read or written once a pass, x
-  /// and y forward, dy, x and dx backward. A tensor that no cache holds between
-  /// the two halves of a pass is read twice, which makes eight tensors of five.
+  /// The best that memory allows: each tensor is read or written once per pass;
+  /// x and y forward; dy, x and dx backward. A tensor that no cache holds
+  /// between the two halves of a pass is read twice: eight tensors instead of
+  /// five.
   template <class Of>
   void against_least_bytes(report& out, const Of& of) {
     auto read = of("read");
@@ -367,7 +365,7 @@ void run_all(const options& given) {
     for (const auto& shape : all_shapes)
       for (auto format :
            {memory_format::channels_first, memory_format::channels_last}) {
-        // Without spatial elements both layouts are one.
+        // Without spatial elements both layouts are the same.
         if (shape.h == 1 && format == memory_format::channels_last)
           continue;
         comparison one{shape, format, type};
@@ -382,8 +380,8 @@ void run_all(const options& given) {
 } // namespace
 
 int main(int argc, char** argv) try {
-  // libtorch allocates an output each time: let it have the memory that the
-  // last one had, instead of new pages from the system.
+  // libtorch allocates an output each time: let it reuse the memory of the
+  // previous one, instead of new pages from the system.
   mallopt(M_MMAP_MAX, 0);
   mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
   run_all(parse_options(argc, argv));

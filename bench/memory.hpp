@@ -6,7 +6,7 @@
 
 namespace syncnorm::bench {
 
-/// Reads n floats. Returns their sum, so that nothing is left out.
+/// Reads n floats. Returns their sum, so that no read is optimized away.
 float read_memory(const float* from, std::size_t n);
 
 /// Copies n floats through the caches.

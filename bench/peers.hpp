@@ -5,9 +5,9 @@
 #include <memory>
 #include <string>
 
-// Other people's batch normalizations, behind one interface. Each runs on one
-// thread, on the memory that it is given; libtorch allocates its outputs, for
-// its operators know no others.
+// Batch normalizations of other libraries, behind one interface. Each runs on
+// one thread, on the memory that it is given; libtorch allocates its outputs,
+// since its operators accept none.
 
 namespace syncnorm::bench {
 
@@ -25,8 +25,8 @@ struct layer_memory {
   double eps = 1e-5;
 };
 
-/// A peer's layer. `output` and `input_gradient` are where the last forward
-/// and backward pass have left their results, in the layout of the memory.
+/// A peer's layer. `output` and `input_gradient` are the results of the last
+/// forward and backward pass, in the layout of the memory.
 class peer {
 public:
   virtual ~peer() = default;

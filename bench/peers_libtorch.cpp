@@ -20,7 +20,7 @@ public:
   }
 
   void forward() override {
-    // The previous output goes first, so that its memory is used again.
+    // The previous output is released first, so that its memory is reused.
     y_.reset();
     std::tie(y_, mean_, inv_std_) = at::native_batch_norm(
         x_, weight_, bias_, running_mean_, running_var_, true, 0.1, eps_);

@@ -57,8 +57,8 @@ private:
     auto type = memory.layout.type == dtype::bfloat16
                     ? dnnl::memory::data_type::bf16
                     : dnnl::memory::data_type::f32;
-    // Without spatial elements both tags name the same bytes, but for nchw
-    // oneDNN takes an implementation that is many times slower.
+    // Without spatial elements both tags describe the same bytes, but with nchw
+    // oneDNN picks an implementation that is many times slower.
     auto last = memory.layout.format == memory_format::channels_last || s == 1;
     return {{n, c, memory.height, memory.width},
             type,

@@ -43,7 +43,7 @@ std::string cpu_name() {
   return "unknown";
 }
 
-/// The value behind `prefix`, if `argument` starts with it.
+/// Sets `value` to what follows `prefix`, if `argument` starts with it.
 bool take(std::string_view argument, std::string_view prefix,
           std::string& value) {
   if (!argument.starts_with(prefix))

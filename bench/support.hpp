@@ -20,8 +20,7 @@ namespace syncnorm::bench {
 struct candidate {
   std::string name;
   std::function<void()> run;
-  /// Done before each timed turn, if there is one: wakes up what has gone to
-  /// sleep.
+  /// Run before each timed turn, if set: wakes up threads that sleep.
   std::function<void()> prepare = nullptr;
 };
 
@@ -31,33 +30,32 @@ struct timing {
   double minimum = 0;
   /// (third quartile - first quartile) / median
   double spread = 0;
-  /// Of each round, in their order.
+  /// Of each round, in order.
   std::vector<double> rounds = {};
 };
 
-/// Runs each candidate once to warm up and then `rounds` times, in an order
-/// that is shuffled anew, the same for every process, in each round: so that
-/// no candidate always finds in the caches what one and the same other has
-/// left there.
-/// @param pause  before each turn: what the turn before has left awake, as
-///               threads that look for work, goes to sleep.
+/// Runs each candidate once to warm up and then `rounds` times. Each round has
+/// a newly shuffled order, the same in every process, so that no candidate
+/// always finds the caches as left by the same other one.
+/// @param pause  before each turn: what the previous turn has left awake, such
+///               as threads that look for work, goes to sleep.
 [[nodiscard]] std::vector<timing>
 time_in_turn(const std::vector<candidate>& candidates, int rounds,
              std::chrono::milliseconds pause = {});
 
-/// The median of a's time divided by b's of the same round: what slows the
-/// machine down for a while, slows both.
+/// The median of a's time divided by b's in the same round: what slows the
+/// machine down for a while slows both.
 [[nodiscard]] double median_ratio(const timing& a, const timing& b);
 
-/// What is measured against what.
+/// One comparison: ours against theirs.
 struct row {
   std::string name;
   double ours = 0;
   double theirs = 0;
   std::string unit;
-  /// How ours compares, in the sense of `goal`.
+  /// How ours compares, in the terms of `goal`.
   double ratio = 0;
-  /// For example ">= 0.85", or "reported" where there is nothing to meet.
+  /// For example ">= 0.85", or "reported" if there is no goal.
   std::string goal;
   bool met = true;
 };
@@ -66,20 +64,19 @@ struct row {
 [[nodiscard]] row at_least(double goal, std::string name, double ours,
                            double theirs, std::string unit, double ratio);
 
-/// A row that is reported only.
+/// A row that is only reported.
 [[nodiscard]] row reported(std::string name, double ours, double theirs,
                            std::string unit, double ratio);
 
-/// Name and caches of this machine, compiler, date-free.
+/// Name and caches of this machine, and the compiler; no date.
 [[nodiscard]] nlohmann::json machine();
 
 /// Size in bytes of the last-level cache as the system reports it, or 0.
 [[nodiscard]] std::int64_t last_level_cache();
 
-/// What the command line of every benchmark takes:
-/// `--summary=FILE --benchmark_out=FILE --filter=TEXT --rounds=N`. TEXT is the
-/// name of a part, or a piece of what is timed; see each benchmark. N is 1 to a
-/// million.
+/// The command line of every benchmark: `--summary=FILE --benchmark_out=FILE
+/// --filter=TEXT --rounds=N`. TEXT is the name of a part, or a piece of what is
+/// timed; see each benchmark. N is 1 to a million.
 struct options {
   std::string summary;
   std::string benchmark_out;
@@ -93,15 +90,16 @@ struct options {
   int rounds = 15;
 };
 
-/// @param rounds  where the command line says nothing.
-/// @throws std::invalid_argument for an argument that it does not know.
+/// @param rounds  the default if the command line gives no number.
+/// @throws std::invalid_argument for an unknown argument.
 [[nodiscard]] options parse_options(int argc, char** argv, int rounds = 15);
 
 /// @throws std::invalid_argument if there is a filter that is none of `parts`.
 void require_part(const options& given,
                   std::initializer_list<std::string_view> parts);
 
-/// What `main` returns: what `run` does, or 1 after printing why it failed.
+/// The return value of `main`: that of `run`, or 1 after printing why it
+/// failed.
 int run_main(int argc, char** argv, int (*run)(int, char**));
 
 /// The results of one program: printed as they come, and written at the end.

@@ -1,11 +1,11 @@
-# FindCAF: CAF's libraries under the target names of CAF 1.x, also where CAF
-# ships no CMake package (0.17, as Debian has it).
+# FindCAF: CAF's libraries under the target names of CAF 1.x, even if CAF ships
+# no CMake package (0.17, as in Debian).
 #
 #   find_package(CAF [COMPONENTS core io openssl])
 #
-# defines CAF::core, CAF::io, CAF::openssl as asked for, CAF_FOUND and
-# CAF_VERSION. A package of CAF's own wins over this search; set CAF_ROOT for
-# one that stands elsewhere.
+# defines CAF::core, CAF::io, CAF::openssl as requested, CAF_FOUND and
+# CAF_VERSION. CAF's own package takes precedence over this search; set CAF_ROOT
+# for a CAF in another place.
 
 include(FindPackageHandleStandardArgs)
 find_package(CAF CONFIG QUIET)
@@ -41,7 +41,7 @@ endif()
 find_path(CAF_INCLUDE_DIR caf/config.hpp)
 mark_as_advanced(CAF_INCLUDE_DIR)
 
-# 0.17 has: #define CAF_VERSION 1706, which is 0.17.6.
+# 0.17 has: #define CAF_VERSION 1706, which means 0.17.6.
 if(CAF_INCLUDE_DIR)
   file(STRINGS "${CAF_INCLUDE_DIR}/caf/config.hpp" caf_version_line
        REGEX "^#define CAF_VERSION [0-9]+")
@@ -61,7 +61,7 @@ foreach(component IN LISTS CAF_FIND_COMPONENTS)
   endif()
 endforeach()
 
-# Its headers include OpenSSL's.
+# The headers of CAF::openssl include OpenSSL's.
 if(CAF_openssl_FOUND)
   find_package(OpenSSL QUIET)
   if(NOT OPENSSL_FOUND)

@@ -1,6 +1,6 @@
-# What cpack runs between installing and packing: the license, which an
-# installation has once, goes where Debian wants it, to each package under its
-# own name.
+# Run by cpack between installing and packing: puts the license, which an
+# installation has once, where Debian wants it: in each package, under the
+# package's name.
 if(NOT CPACK_GENERATOR STREQUAL "DEB")
   return()
 endif()

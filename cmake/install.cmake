@@ -1,9 +1,10 @@
-# What `cmake --install` leaves: for each component (kernels, actors, torch) its
-# library and headers, its part of find_package(syncnorm), its pkg-config file.
+# What `cmake --install` installs: for each component (kernels, actors, torch)
+# its library and headers, its part of find_package(syncnorm), and its
+# pkg-config file.
 #
 #   cmake --install <build> [--component kernels]
 #
-# A component needs those before it.
+# A component needs those named before it.
 include(CMakePackageConfigHelpers)
 
 set(syncnorm_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/syncnorm")
@@ -31,8 +32,8 @@ foreach(component IN LISTS syncnorm_components)
     COMPONENT ${component})
 endforeach()
 
-# What the package file asks for: CAF of the line that this is built with, 0.17 or
-# 1, and OpenMP if it is behind a static library.
+# What the package file requires: CAF of the line that this build uses, 0.17 or 1,
+# and OpenMP if a static library needs it.
 string(REGEX MATCH "^(0[.])?[0-9]+" syncnorm_caf_line "${CAF_VERSION}")
 set(syncnorm_needs_openmp OFF)
 if(OpenMP_CXX_FOUND AND NOT BUILD_SHARED_LIBS)
@@ -62,8 +63,8 @@ install(
 
 # -- pkg-config ----------------------------------------------------------------
 
-# A static library needs the libraries behind it from whoever links it, a shared
-# one brings them.
+# A program that links a static library must also link the libraries behind it;
+# a shared library brings them.
 set(syncnorm_pc_behind "Requires:")
 set(syncnorm_pc_and_behind ",")
 if(BUILD_SHARED_LIBS)
@@ -71,7 +72,7 @@ if(BUILD_SHARED_LIBS)
   set(syncnorm_pc_and_behind "\nRequires.private:")
 endif()
 set(syncnorm_pc_dir "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
-# The prefix is where the file has been brought to, unless its folder is fixed.
+# The prefix is relative to the file's place, unless its folder is absolute.
 if(IS_ABSOLUTE "${CMAKE_INSTALL_LIBDIR}")
   set(syncnorm_pc_prefix "${CMAKE_INSTALL_PREFIX}")
 else()
@@ -84,8 +85,8 @@ foreach(dir IN ITEMS LIBDIR INCLUDEDIR)
   cmake_path(APPEND syncnorm_pc_${dir} "${CMAKE_INSTALL_${dir}}")
 endforeach()
 
-# syncnorm_pkg_config(COMPONENT): installs syncnorm-COMPONENT.pc. Where the
-# libraries behind it lie, only generator expressions know.
+# syncnorm_pkg_config(COMPONENT): installs syncnorm-COMPONENT.pc. Only generator
+# expressions know where the libraries behind it are.
 function(syncnorm_pkg_config component)
   set(name syncnorm-${component}.pc)
   configure_file(cmake/${name}.in ${name}.gen @ONLY)

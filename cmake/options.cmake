@@ -1,7 +1,7 @@
-# Options and what they default to: what is found decides, and tests, examples
-# and benchmarks belong to whoever builds syncnorm itself.
+# Options and their defaults: these depend on what is found; tests, examples and
+# benchmarks are on by default only where syncnorm is the top-level project.
 
-# A project that this is a part of links what is found here, too.
+# A project that includes this one links what is found here, too.
 set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL ON)
 
 if(SYNCNORM_ENABLE_ACTORS OR NOT DEFINED SYNCNORM_ENABLE_ACTORS)
@@ -65,8 +65,8 @@ if(PROJECT_IS_TOP_LEVEL
       CACHE STRING "Build type" FORCE)
 endif()
 
-# A later standard may be chosen. As a part of a project with an earlier one, each
-# target asks for C++20 itself.
+# A later standard may be chosen. Within a project that has an earlier one, each
+# target requires C++20 itself.
 if(NOT CMAKE_CXX_STANDARD)
   set(CMAKE_CXX_STANDARD 20)
 elseif(CMAKE_CXX_STANDARD LESS 20 AND PROJECT_IS_TOP_LEVEL)
@@ -84,18 +84,18 @@ if(SYNCNORM_SANITIZE)
   add_compile_options(-fsanitize=${SYNCNORM_SANITIZE} -fno-omit-frame-pointer
                       -fno-sanitize-recover=all)
   # A null pointer faults anyway, and AddressSanitizer sees what object-size
-  # would: they only make the compilation slow.
+  # would: these checks only slow down the compilation.
   add_compile_options(-fno-sanitize=null,object-size)
   add_link_options(-fsanitize=${SYNCNORM_SANITIZE})
 endif()
 
 if(SYNCNORM_ENABLE_CUDA)
   if(NOT CMAKE_CUDA_ARCHITECTURES)
-    # 7.5 is the oldest that nvcc 13 knows; the last one also carries PTX.
+    # 7.5 is the oldest that nvcc 13 knows; the last one also includes PTX.
     set(CMAKE_CUDA_ARCHITECTURES 75-real 80-real 86-real 89-real 90)
   endif()
   enable_language(CUDA)
-  # CMake 3.25.1 (Debian 12) does not know that nvcc 12 and later speak C++20.
+  # CMake 3.25.1 (Debian 12) does not know that nvcc 12 and later support C++20.
   if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
     set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
     set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
@@ -108,7 +108,7 @@ if(SYNCNORM_ENABLE_CUDA)
     add_library(CUDA::nvToolsExt INTERFACE IMPORTED)
   endif()
   find_package(CUDAToolkit REQUIRED)
-  # merge_moments takes its parts by kernel parameters.
+  # merge_moments takes its parts as kernel parameters.
   if(CUDAToolkit_VERSION VERSION_LESS 12.1)
     message(
       FATAL_ERROR

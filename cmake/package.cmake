@@ -4,12 +4,12 @@
 #   actors   libsyncnorm-dev
 #   torch    libsyncnorm-torch-dev
 #
-# Configure with CMAKE_INSTALL_PREFIX=/usr, as scripts/package.sh does, to have
-# libraries in Debian's folder of this architecture.
+# Configure with CMAKE_INSTALL_PREFIX=/usr, as scripts/package.sh does, to
+# install libraries into Debian's folder for this architecture.
 
-# syncnorm_debian(VAR PACKAGE VERSION LENGTH): PACKAGE in the versions that what
-# is built here works with: from VERSION on, as long as the first LENGTH numbers
-# are the same.
+# syncnorm_debian(VAR PACKAGE VERSION LENGTH): PACKAGE in the versions that this
+# build works with: from VERSION on, as long as the first LENGTH numbers are the
+# same.
 function(syncnorm_debian variable package version length)
   string(REPLACE "." ";" numbers "${version}")
   list(SUBLIST numbers 0 ${length} numbers)
@@ -36,7 +36,7 @@ set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION libdevel)
 
-# A shared library's own dependencies are read off the library.
+# A shared library's own dependencies are read from the library.
 if(BUILD_SHARED_LIBS)
   set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
   set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)

@@ -1,6 +1,6 @@
-# syncnorm_options(TARGET): what every target of ours is compiled with. The
-# warnings are private: nobody who links syncnorm inherits them. Two are off
-# for g++ before 13, which sees overflows in std::vector that are none.
+# syncnorm_options(TARGET): compile options of all our targets. The warnings are
+# private: no target that links syncnorm inherits them. Two are off for g++
+# before 13, which reports false overflows in std::vector.
 function(syncnorm_options target)
   target_compile_features(${target} PUBLIC cxx_std_20)
   target_compile_options(
@@ -21,9 +21,10 @@ function(syncnorm_options target)
 endfunction()
 
 # syncnorm_library(NAME): the library syncnorm_NAME, known as syncnorm::NAME
-# here and after installation. As a shared one it shows all of its symbols, also
-# to a project that hides its own, and finds those of ours beside it wherever
-# they are installed: the path of a program counts for its own needs alone.
+# here and after installation. A shared one exports all of its symbols, even in
+# a project that hides its own, and finds our other libraries beside it wherever
+# they are installed: a program's own path applies only to the libraries that it
+# needs itself.
 function(syncnorm_library name)
   add_library(syncnorm_${name})
   add_library(syncnorm::${name} ALIAS syncnorm_${name})
@@ -35,7 +36,7 @@ function(syncnorm_library name)
                CUDA_VISIBILITY_PRESET default
                VISIBILITY_INLINES_HIDDEN OFF
                VERSION ${PROJECT_VERSION}
-               # As the package's version: before 1.0 a minor one breaks.
+               # Like the package's version: before 1.0 a minor one breaks.
                SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
   if(NOT DEFINED CMAKE_INSTALL_RPATH)
     set_target_properties(syncnorm_${name} PROPERTIES INSTALL_RPATH "$ORIGIN")
@@ -44,7 +45,7 @@ function(syncnorm_library name)
 endfunction()
 
 # syncnorm_compile_together(TARGET N): compiles N sources at a time as one file,
-# so that what CAF's and libtorch's headers make of each costs its seconds once.
+# so that CAF's and libtorch's headers cost their seconds only once.
 # -DCMAKE_UNITY_BUILD=OFF compiles each by itself.
 function(syncnorm_compile_together target n)
   if(DEFINED CMAKE_UNITY_BUILD AND NOT CMAKE_UNITY_BUILD)

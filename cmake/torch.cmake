@@ -1,7 +1,7 @@
-# The target `torch`, Torch_VERSION of it, and SYNCNORM_TORCH_HAS_CUDA: whether it
-# has CUDA. With SYNCNORM_TORCH_ROOT it is the libtorch of that folder; who uses an
-# installed syncnorm::torch has to find_package(Torch) all the same. And OpenMP, if
-# there is one, which libtorch's headers use.
+# Defines the target `torch`, its Torch_VERSION, and SYNCNORM_TORCH_HAS_CUDA:
+# whether it has CUDA. With SYNCNORM_TORCH_ROOT it is the libtorch in that folder;
+# users of an installed syncnorm::torch still need find_package(Torch). Also finds
+# OpenMP, if present, which libtorch's headers use.
 include(${CMAKE_CURRENT_LIST_DIR}/torch_folder.cmake)
 if(NOT TARGET torch)
   if(SYNCNORM_TORCH_ROOT)

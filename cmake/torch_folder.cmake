@@ -1,17 +1,18 @@
-# syncnorm_torch_folder(TARGET FOLDER): the libtorch in FOLDER, of include/ and
-# lib/, as the imported library TARGET. For that of a Python package, whose own
-# package file wants components of the CUDA toolkit that nothing here needs.
+# syncnorm_torch_folder(TARGET FOLDER): the libtorch in FOLDER, which has
+# include/ and lib/, as the imported library TARGET. Meant for that of a Python
+# package, whose own package file requires CUDA toolkit components that nothing
+# here needs.
 function(syncnorm_torch_folder target folder)
   add_library(${target} INTERFACE IMPORTED GLOBAL)
   target_include_directories(
     ${target} SYSTEM INTERFACE "${folder}/include"
                                "${folder}/include/torch/csrc/api/include")
   # libtorch.so refers to nothing, and registers what it brings when loaded, as
-  # does libtorch_cuda.so. What that refers to, NCCL and the like, it finds itself
-  # then.
+  # does libtorch_cuda.so. What the latter refers to, NCCL and the like, it then
+  # finds itself.
   target_link_options(${target} INTERFACE
                       "LINKER:--no-as-needed,--allow-shlib-undefined")
-  # A fmt of its own, of another version than the library that we link.
+  # It has its own fmt, in another version than the library that we link.
   if(EXISTS "${folder}/include/fmt")
     target_compile_definitions(${target} INTERFACE FMT_HEADER_ONLY)
   endif()

@@ -49,7 +49,7 @@ fi
   echo "bench: no benchmark was built" >&2
   exit 1
 }
-# Of a run that ends early nothing is taken for its result.
+# A run that ends early leaves nothing that looks like its result.
 rm -f "$out/summary.json"
 summaries=()
 for name in "${names[@]}"; do

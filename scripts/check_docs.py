@@ -163,7 +163,7 @@ def anchors(page):
             continue
         text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading[1])
         name = re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-")
-        # Headings of one name are told apart by numbers.
+        # Headings with the same name are distinguished by numbers.
         unique, count = name, 0
         while unique in found:
             count += 1
@@ -204,7 +204,7 @@ def check_command(line):
             if not has_option(words[0], option.split("=")[0]):
                 return f"{words[0]} has no option {option}"
     if "syncnorm-train" in words:
-        # Whatever starts it may have options of its own before.
+        # The program that starts it may have options of its own before it.
         mine = words[words.index("syncnorm-train") + 1:]
         for option in (w for w in mine if w.startswith("--")):
             if not has_option("scripts/train.sh", option.split("=")[0]):

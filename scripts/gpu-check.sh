@@ -101,13 +101,13 @@ fi
 budget=$((10#$budget))
 failed=()
 
-# Prints the seconds left for steps: the last five of all are for the result.
+# Prints the seconds left for steps: the last five are reserved for the result.
 seconds_left() {
   echo $((budget - 5 - SECONDS))
 }
 
-# Prints how long a command may run that has MOST seconds: no longer than there
-# is time.
+# Prints how long a command may run: MOST seconds, but no longer than the time
+# left.
 seconds_for() {
   local most=$1 left
   left=$(seconds_left)
@@ -115,8 +115,8 @@ seconds_for() {
   echo $((budget == 0 || most < left ? most : left))
 }
 
-# limited SECONDS COMMAND...: ends the command after that time, and where this
-# script is to end.
+# limited SECONDS COMMAND...: ends the command after that time, or when this
+# script is asked to end.
 limited() {
   timeout --kill-after=5 "$@" &
   wait "$!"
@@ -132,7 +132,7 @@ begin() {
   step "$1"
 }
 
-# ended STEP STATUS [WHY]: notes a failure by the exit status.
+# ended STEP STATUS [WHY]: records a failure according to the exit status.
 ended() {
   case $2 in
     0) ;;
@@ -142,7 +142,8 @@ ended() {
   esac
 }
 
-# keep FILE...: copies those of the build folder that are there to --results.
+# keep FILE...: copies those of these files that the build folder has to
+# --results.
 keep() {
   local file
   [[ -n $results ]] || return 0
@@ -181,11 +182,11 @@ if [[ -n $deps ]]; then
   find "$prefix/usr/lib" -name 'lib*.so*' \
     -regex '.*/lib\(fmt\|hwy\|caf_\|benchmark\)[^/]*' \
     -exec ln -s {} "$runtime" \;
-  # Debian's doctest says /usr, and some of OpenSSL's headers stand in a folder of
+  # Debian's doctest names /usr, and some of OpenSSL's headers are in a folder for
   # the architecture, where only the system's own compiler looks.
   headers=$prefix/usr/include
   export CPLUS_INCLUDE_PATH="$headers:$headers/x86_64-linux-gnu${CPLUS_INCLUDE_PATH:+:$CPLUS_INCLUDE_PATH}"
-  # Also for the projects that tests configure.
+  # This is also for the projects that tests configure.
   export CMAKE_PREFIX_PATH="$prefix/usr${CMAKE_PREFIX_PATH:+:$CMAKE_PREFIX_PATH}"
   printf 'unpacked into %s\n' "$prefix"
 fi
@@ -196,20 +197,20 @@ with_path() {
   LD_LIBRARY_PATH="$path${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$@"
 }
 
-# Runs a program of the unpacked packages, which needs all of their libraries.
+# Runs a program from the unpacked packages, which needs all of their libraries.
 with_packages() {
   with_path "$prefix/usr/lib/x86_64-linux-gnu:$prefix/lib/x86_64-linux-gnu" "$@"
 }
 
-# Runs a program of ours, or one of the machine's that starts ours: with no
-# more of the packages' libraries than ours are linked with.
+# Runs one of our programs, or one of the machine's that starts ours, with only
+# those of the packages' libraries that ours are linked with.
 with_libraries() {
   if [[ -n $runtime ]]; then with_path "$runtime" "$@"; else "$@"; fi
 }
 
 # -- tools --------------------------------------------------------------------
 
-# Prints the path of a tool: the machine's own, or that of the packages.
+# Prints the path of a tool: the machine's own, or that from the packages.
 find_tool() {
   command -v "$1" && return
   [[ -n $prefix && -x $prefix/usr/bin/$1 ]] && printf '%s\n' "$prefix/usr/bin/$1"
@@ -220,16 +221,16 @@ recent_cmake() {
     "$("$1" --version 2> /dev/null | sed -n '1s/[^0-9]*\([0-9.]*\).*/\1/p')"
 }
 
-# links_shared COMPILER: whether its programs use the shared C++ library, and have
-# none in them.
+# links_shared COMPILER: whether its programs use the shared C++ library, and
+# contain none.
 links_shared() {
   echo 'int main() { throw 1; }' > "$build/probe.cpp"
   eval "$1" '"$build/probe.cpp"' -o '"$build/probe"' "${LDFLAGS:-}" \
     && [[ $(ldd "$build/probe") == *libstdc++* ]]
 }
 
-# What CMake compiles with, and what nvcc does, by which programs with CUDA in
-# them are linked.
+# Checks CMake's compiler, and nvcc's, which links the programs that contain
+# CUDA.
 all_link_shared() {
   local host=${CUDAHOSTCXX:-g++}
   links_shared "$CXX" \
@@ -248,9 +249,9 @@ find_cxx_library() {
   done
 }
 
-# libtorch uses the shared C++ library, and loses what a program throws through
-# it that has another one in it. Some machines have the shared one without the
-# name by which a linker finds it.
+# libtorch uses the shared C++ library; an exception that passes through it is
+# lost if the program contains another one. Some machines have the shared one
+# without the name by which a linker finds it.
 use_shared_cxx_library() {
   all_link_shared && return
   local library
@@ -286,7 +287,7 @@ printf 'cmake  %s\nninja  %s\nc++    %s, %s\n' "$cmake" "$ninja" "$CXX" \
   "$(eval "$CXX" --version | head -1)"
 use_shared_cxx_library
 
-# A test makes certificates.
+# For a test that makes certificates.
 if [[ -n $prefix ]] && ! command -v openssl > /dev/null; then
   PATH=$PATH:$prefix/usr/bin
   export OPENSSL_CONF=$prefix/etc/ssl/openssl.cnf
@@ -309,7 +310,7 @@ printf 'torch  %s\n' "${torch_root:-none with CUDA: no comparison, no component}
 
 # -- build --------------------------------------------------------------------
 
-# What builds and tests without a GPU has the rest of the time.
+# Builds, and tests without a GPU, have the rest of the time.
 unlimited=86400
 
 # configure ROOT-OF-THE-COMPARISON [OPTION...]
@@ -337,7 +338,7 @@ compile() {
     "$ninja" -C "$build" "$@" > "$build/build.log" 2>&1
 }
 
-# The first errors of a build, in lines of bearable length.
+# Prints the first errors of a build, with long lines cut.
 first_errors() {
   grep -s -m5 -E 'error: |undefined ' "$build/build.log" | cut -c1-300 || true
 }
@@ -356,7 +357,7 @@ step "build for compute capability $architecture"
 status=0
 configure "$torch_root" || status=$?
 must_build "$status" CMake configure.log
-# The comparison may be what does not build: then all else is built at once.
+# The comparison may fail to build: all else is then built in the same run.
 failures=1
 [[ -z $torch_root ]] || failures=0
 compile -k "$failures" || status=$?
@@ -375,8 +376,8 @@ grep -E '^SYNCNORM_ENABLE_(ACTORS|CUDA):' "$build/CMakeCache.txt"
 # -- tests and benchmark ------------------------------------------------------
 
 # run_tests STEP NAME SECONDS OPTION...: those that ctest finds with the
-# options. Prints what failed or was skipped and the first errors; all stands in
-# NAME.log.
+# options. Prints what failed or was skipped and the first errors; NAME.log has
+# everything.
 run_tests() {
   local what=$1 log=$build/$2.log seconds status=0
   seconds=$(seconds_for "$3")
@@ -390,7 +391,8 @@ run_tests() {
   keep "$2.log"
 }
 
-# A test that was not skipped by mistake: others may be, for lack of memory.
+# Checks that no GPU test was skipped by mistake: others may be, for lack of
+# memory.
 check_skipped() {
   local gpu_tests name
   gpu_tests=$("${start[@]}" "$ctest" --test-dir "$build" --show-only -L '^gpu$' \

@@ -1,23 +1,23 @@
 # Sourced by the scripts beside it: where the repository is, and how many jobs
-# the memory of this machine bears. A file that includes libtorch takes more
-# than 1 GB to compile.
+# this machine's memory allows. A file that includes libtorch takes more than 1
+# GB to compile.
 # shellcheck shell=bash
 
-# Where cd would look for folders.
+# cd would look for folders there.
 unset CDPATH
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
-# Prints how many cores this process may use; nproc alone obeys OpenMP's
-# variables.
+# Prints how many cores this process may use; nproc by itself would obey
+# OpenMP's variables.
 usable_cores() {
   env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc
 }
 
-# Where a container says how many bytes of memory it may take.
+# Files that say how many bytes of memory a container may take.
 memory_limits=(/sys/fs/cgroup/memory.max
   /sys/fs/cgroup/memory/memory.limit_in_bytes)
 
-# Prints how many may compile at a time: each takes 1.8 GB at most.
+# Prints how many compilers may run at a time: each takes 1.8 GB at most.
 jobs_for_memory() {
   local cores available limit
   cores=$(usable_cores)
@@ -40,8 +40,8 @@ say() {
   printf '\n== %s\n' "$*"
 }
 
-# Waits for others who build in this clone, in another shell or on another
-# machine that shares it, until this shell ends.
+# Waits for other builds in this clone, in another shell or on another machine
+# that shares it; others then wait until this shell ends.
 take_turns() {
   mkdir -p "$root/build"
   exec 9>"$root/build/.lock"
@@ -90,8 +90,9 @@ find_nvcc() {
   return 1
 }
 
-# Prints --fresh if the build folder FOLDER is of another nvcc than NVCC: CMake
-# would then forget every other option, also those that it is given.
+# Prints --fresh if the build folder FOLDER was configured with another nvcc
+# than NVCC: CMake would then forget all other options, even those that it is
+# given.
 fresh_for_nvcc() {
   local earlier
   earlier=$(sed -n 's/^CMAKE_CUDA_COMPILER:[^=]*=//p' "$1/CMakeCache.txt" \
@@ -99,8 +100,8 @@ fresh_for_nvcc() {
   [[ -z $earlier || $earlier == "$2" ]] || echo --fresh
 }
 
-# Prints the folder of include/ and lib/ of a libtorch with CUDA: $TORCH_ROOT, or
-# that of the PyTorch of $PYTHON (default: python3).
+# Prints the folder with include/ and lib/ of a libtorch with CUDA: $TORCH_ROOT,
+# or the one in the PyTorch of $PYTHON (default: python3).
 find_cuda_torch() {
   if [[ -n ${TORCH_ROOT:-} ]]; then
     echo "$TORCH_ROOT"

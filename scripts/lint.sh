@@ -10,7 +10,7 @@
 set -euo pipefail
 . "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/lib.sh"
 
-# Prints the files that are compiled; if there are arguments, those that contain
+# Prints the files that are compiled; with arguments, only those that contain
 # one of these sources. Fails if no file contains one of them.
 compiled() {
   python3 - build/cpu/compile_commands.json "$root" "$@" <<'END'

@@ -58,13 +58,13 @@ refuse() {
   echo "make-certs: $dir/$1: there are certificates already" >&2
   exit 1
 }
-# Another run that has come as far begins with this one as well.
+# Another run at the same point begins with this file as well.
 files=(ca.key)
 for file in "${names[@]/%/.pem}" "${names[@]/%/.key}"; do
   [[ ! -e $file && ! -L $file ]] || refuse "$file"
   [[ $file == ca.key ]] || files+=("$file")
 done
-# What is not finished is seen by nobody.
+# Unfinished files are made in a folder of their own, where nobody sees them.
 there=$PWD
 unfinished=$(mktemp -d "$there/unfinished.XXXXXX")
 moved=()
@@ -103,7 +103,7 @@ if [[ $bad == yes ]]; then
   member foreign foreign-ca serverAuth,clientAuth "$days"
 fi
 for file in "${files[@]}"; do
-  # It leaves what it does not move, and does not always say so.
+  # mv leaves what it does not move, and does not always say so.
   mv -n "$file" "$there/" || true
   [[ ! -e $file ]] || refuse "$file"
   moved+=("$there/$file")

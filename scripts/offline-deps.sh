@@ -30,7 +30,7 @@ fail() {
 packages=(libcaf-dev libssl-dev openssl libfmt-dev doctest-dev libhwy-dev
   libdlpack-dev libbenchmark-dev nlohmann-json3-dev ninja-build cmake)
 
-# Base packages: unpacked beside the system's own they would only do harm.
+# Base packages: unpacked beside the system's own, they would only do harm.
 base='^(libc6|libcrypt1|libgcc-s1|libstdc\+\+6|gcc-.*-base|dpkg|tar|perl.*'
 base+='|libperl.*|lib.*-perl|procps|libproc2-0|init-system-helpers|usr-is-merged'
 base+='|usrmerge|libsystemd0|libelogind0|libdb5\.3|libgdbm.*|libtinfo6'
@@ -71,7 +71,8 @@ mapfile -t closure < <(
 ((${#closure[@]} >= ${#packages[@]})) \
   || fail "apt-cache knows no dependencies: run apt-get update first"
 
-# Their names, of which apt leaves out those that are there already.
+# The file names: asked for in an empty folder, since apt omits files already
+# there.
 empty=$(mktemp -d)
 trap 'rm -rf "$empty"' EXIT
 mapfile -t archives < <(

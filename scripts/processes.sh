@@ -9,8 +9,8 @@ free_port() {
   echo "$port"
 }
 
-# Asks the first process to stop. Before there is one, all end, with the status
-# of a program that has been asked.
+# Asks the first process to stop. Before it has started, all end, with the
+# status of a program that has been asked to stop.
 stop_first() {
   [[ -n $first ]] || exit 143
   kill -TERM "$first" 2>/dev/null || true
@@ -22,15 +22,15 @@ kill_all() {
   kill -KILL "${ids[@]}" 2>/dev/null || true
 }
 
-# run_several N PROGRAM [ARGUMENT...]: with the variables of a launcher, see
-# docs/trainer.md. Returns the exit status of the first process.
+# run_several N PROGRAM [ARGUMENT...]: runs N processes with a launcher's
+# variables, see docs/trainer.md. Returns the exit status of the first one.
 run_several() {
   local processes=$1 program=$2 rank
   shift 2
   first=
-  # They end with the first one; a stopped one would stay.
+  # The others end with the first one; a stopped one would remain.
   trap kill_all EXIT
-  # What is started in the background ignores Ctrl-C until it asks for it.
+  # A background process ignores Ctrl-C until it sets its own handler.
   trap stop_first INT TERM HUP
   export MASTER_ADDR=127.0.0.1 MASTER_PORT WORLD_SIZE=$processes
   MASTER_PORT=$(free_port)
@@ -39,7 +39,7 @@ run_several() {
   done
   RANK=0 LOCAL_RANK=0 "$program" "$@" &
   first=$!
-  # A signal interrupts the waiting, with a status of its own.
+  # A signal interrupts `wait`, which then returns another status.
   while kill -0 "$first" 2>/dev/null; do
     wait "$first" || true
   done

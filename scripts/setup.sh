@@ -8,18 +8,18 @@
 set -euo pipefail
 
 packages=(
-  # compilers and tools; CMake's own choice of a generator wants make
+  # compilers and tools; CMake's default generator needs make
   g++ cmake make ninja-build git clang-format-14 clang-tidy-14 python3 pkgconf
   doxygen
-  # packages of shared libraries: CPack finds what those need
+  # for packages of shared libraries: CPack finds what those need
   file dpkg-dev
-  # the fuzzer of messages: clang has it
+  # the fuzzer of messages is part of clang
   clang-14 libclang-rt-14-dev
-  # the collective: CAF, and what it is tested and measured with
+  # the collective: CAF, and what its tests and benchmarks need
   libcaf-dev libssl-dev openssl libfmt-dev doctest-dev libbenchmark-dev
   nlohmann-json3-dev
-  # the kernels: SIMD, tensor exchange, and what they are measured against, of
-  # which oneDNN's CMake package wants OpenCL
+  # the kernels: SIMD, tensor exchange, and what they are measured against;
+  # oneDNN's CMake package needs OpenCL
   libhwy-dev libdlpack-dev libdnnl-dev ocl-icd-opencl-dev
   # the libtorch component and the trainer
   libtorch-dev zlib1g-dev
@@ -36,7 +36,7 @@ elif [[ $# -gt 0 ]]; then
   exit 2
 fi
 
-# A package of several architectures has the word once for each.
+# A package with several architectures has the word once for each.
 installed() {
   [[ $(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null) == installed* ]]
 }

@@ -51,9 +51,9 @@ check_format() {
     (cd "$root" && xargs -r clang-format-14 --dry-run --Werror)
 }
 
-# Runs the tests of a label under the sanitizers of PRESET. They make a round
-# some twenty times slower; the number of rounds without a fault is cut by as
-# much, the number with faults is not.
+# Runs the tests of a label under the sanitizers of PRESET. These make a round
+# some twenty times slower; the number of rounds without faults is reduced by
+# this factor, the number with faults is not.
 sanitize() {
   local preset=$1 label=$2
   say "tests under $preset ($label)"
@@ -65,7 +65,7 @@ sanitize() {
   )
 }
 
-# A minute of looking for messages, and for files, that are misread.
+# A minute of searching for messages, and for files, that are misread.
 fuzz() {
   say "fuzzing (clang 14)"
   build fuzz fuzz
@@ -90,10 +90,10 @@ compile_cuda() {
   (cd "$root" && ctest --preset cuda-compile -R "$cuda_tests")
 }
 
-# What all tests and a build of all take in minutes on two cores.
+# Minutes that all tests and a build of everything take on two cores.
 tests_minutes=10
 build_minutes=12
-# How much longer this machine takes, in percent, as far as is known.
+# This machine's time in percent of that on two cores, as far as is known.
 slowness=100
 left_out=()
 
@@ -103,11 +103,12 @@ build_all() {
   say "building all, optimized, warnings as errors"
   build cpu
   local percent=$(((SECONDS - begin) * 100 / (60 * build_minutes)))
-  # What an earlier build left to do tells nothing.
+  # The time for what an earlier build left to do tells nothing.
   [[ $fresh == no ]] || ((percent <= slowness)) || slowness=$percent
 }
 
-# stage NAME MINUTES COMMAND...: runs it, if there are so many minutes left.
+# stage NAME MINUTES COMMAND...: runs COMMAND, which takes MINUTES, if there is
+# time left for it.
 stage() {
   local name=$1 minutes=$2 limit=$minutes_for_all left
   shift 2

@@ -36,7 +36,7 @@ done
   exit 1
 }
 
-# Whether to build for GPUs: the driver shows one, or TORCH_ROOT asks for it, and
+# Whether to build for GPUs: the driver shows one, or TORCH_ROOT is set, and
 # nothing is missing. Sets nvcc and torch.
 with_cuda() {
   has_gpu || [[ -n ${TORCH_ROOT:-} ]] || return 1

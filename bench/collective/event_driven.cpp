@@ -76,7 +76,7 @@ private:
   std::shared_ptr<future_writer<bool>> done_;
 };
 
-/// The same without the library: plain messages, no error is caught.
+/// The same without the library: plain messages, and errors are not caught.
 class raw_participant : public caf::event_based_actor {
 public:
   raw_participant(caf::actor_config& config, caf::actor master, int position,
@@ -136,7 +136,7 @@ public:
     };
   }
 
-  /// Participants know their master: each would keep the other.
+  /// Participants hold their master: each would keep the other alive.
   void on_exit() override {
     senders_.clear();
   }
@@ -175,10 +175,10 @@ void stop_all(const std::vector<caf::actor>& actors) {
     caf::anon_send_exit(x, caf::exit_reason::user_shutdown);
 }
 
-/// Participants of the rounds of one of the library's masters.
+/// The participants in the rounds of one of the library's masters.
 class library_rounds : public contestant {
 public:
-  /// @param relays null: everybody registers with the master.
+  /// @param relays null: all participants register with the master.
   library_rounds(caf::actor_system& system, master_type master,
                  std::unique_ptr<relays_type> relays)
       : system_{system},

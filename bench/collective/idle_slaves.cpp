@@ -13,7 +13,7 @@ namespace syncnorm::bench {
 
 namespace {
 
-/// The least that takes part in a collective: a registered actor with its pipe.
+/// The smallest participant of a collective: a registered actor with its pipe.
 class idle_slave : public caf::event_based_actor {
 public:
   using master_type = sync_master_actor<float_array, float_array>;

@@ -1,11 +1,11 @@
 // Cost of a round of the collective: ours, event-driven and blocking, against
-// the least that CAF can do and against the reference's design, interleaved in
-// one process. Each contestant's result is checked before it is timed, and
-// while it is.
+// the least that CAF needs and against the reference's design, interleaved in
+// one process. Each contestant's result is checked before and during the
+// timing.
 //
-// `--filter=TEXT` takes the rounds with TEXT in their names alone, as
-// C=256/R=4, `--filter=memory` the memory of idle slaves. Google Benchmark's
-// options are taken, too.
+// `--filter=TEXT` runs only the rounds with TEXT in their names, such as
+// C=256/R=4; `--filter=memory` only the memory of idle slaves. Google
+// Benchmark's options are accepted, too.
 
 #include "bench/collective/contestants.hpp"
 #include "bench/collective/message_types.hpp"
@@ -39,8 +39,9 @@ std::string name_of(const char* contestant, int participants, int channels) {
 }
 
 /// Times rounds of one contestant, which is made anew for each repetition.
-/// @param wrong  gets the name of a contestant that made a wrong reply: where a
-///               report has that differs between Google Benchmark's versions.
+/// @param wrong  receives the name of a contestant that made a wrong reply:
+///               where a report holds it differs between Google Benchmark's
+///               versions.
 void time_rounds(benchmark::State& state,
                  const std::function<contestant_ptr()>& make, int participants,
                  const std::string& name, std::string& wrong) {
@@ -100,7 +101,7 @@ public:
     ConsoleReporter::ReportRuns(runs);
   }
 
-  /// Median over the repetitions in microseconds a round; 0 if it was left out.
+  /// Median over the repetitions in microseconds per round; 0 if left out.
   [[nodiscard]] double median(const std::string& name) {
     auto& times = times_[name];
     if (times.empty())
@@ -118,7 +119,7 @@ class comparison {
 public:
   comparison(collector& from, report& to) : from_{from}, to_{to} {}
 
-  /// ours / theirs should be `goal` or less; 0 is no goal.
+  /// ours / theirs should be `goal` or less; 0 means no goal.
   void at_most(double goal, const char* ours, const char* theirs, int r,
                int c) {
     auto x = from_.median(name_of(ours, r, c));
@@ -159,7 +160,7 @@ void report_memory(caf::actor_system& system, report& to) {
 }
 
 int run(int argc, char** argv) {
-  // Google Benchmark takes its own arguments out of the command line first.
+  // Google Benchmark first removes its own arguments from the command line.
   std::vector<char*> arguments(argv, argv + argc);
   auto interleave = std::string{"--benchmark_enable_random_interleaving=true"};
   arguments.insert(arguments.begin() + 1, interleave.data());

@@ -16,7 +16,7 @@ inline float_array make_payload(int channels) {
       std::vector<float>(2 * static_cast<std::size_t>(channels), 1.0F)};
 }
 
-/// Gather and scatter, no arithmetic: everybody gets the master's payload.
+/// Gather and scatter, no arithmetic: all get the master's payload.
 inline std::vector<identified<float_array>>
 scatter(std::span<identified<float_array>> messages) {
   std::vector<identified<float_array>> replies;
@@ -26,7 +26,7 @@ scatter(std::span<identified<float_array>> messages) {
   return replies;
 }
 
-/// The sum of the payloads, for a master that relays may stand in front of.
+/// The sum of the payloads, for a master that may have relays in front of it.
 inline float_array add(std::span<identified<float_array>> parts) {
   std::vector<identified<std::span<const float>>> views;
   for (const auto& x : parts)
@@ -36,7 +36,7 @@ inline float_array add(std::span<identified<float_array>> parts) {
   return float_array{std::move(sum)};
 }
 
-/// Everybody gets the sum.
+/// All participants get the sum.
 inline sync_reduction<float_array, float_array> sum_of_payloads() {
   return {.merge = add, .finish = [](float_array x) { return x; }};
 }

@@ -13,10 +13,10 @@
 #include <vector>
 
 // The reference's design (sync_batchnorm's comm) in C++: one queue for data and
-// acknowledgements, one lock and condition variable for each result. It stands
-// here to be measured against, with its known fault: acknowledgements and data
-// share the queue. Data that comes early is kept for the next round, so that it
-// survives rounds without a pause.
+// acknowledgements, one lock and condition variable for each result. It is here
+// for comparison, with its known fault: acknowledgements and data share the
+// queue. Data that arrives early is kept for the next round, so that rounds
+// without a pause work.
 
 namespace syncnorm::bench {
 

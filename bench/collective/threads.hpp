@@ -11,11 +11,11 @@
 
 namespace syncnorm::bench {
 
-/// Threads that run the same work side by side with the calling thread, one
-/// call after the other: slaves of the blocking contestants.
+/// Threads that run the same work in parallel with the calling thread, one call
+/// after the other: the slaves of the blocking contestants.
 class worker_threads {
 public:
-  /// Runs `rounds` rounds as the participant `i`, from 1.
+  /// Runs `rounds` rounds as participant `i`, counted from 1.
   using work = std::function<bool(std::int64_t i, std::int64_t rounds)>;
 
   worker_threads(std::int64_t count, work f) : slots_(count) {

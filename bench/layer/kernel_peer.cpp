@@ -12,7 +12,7 @@ namespace syncnorm::bench {
 namespace {
 
 /// The kernels' own passes over all samples at once, into memory of their own:
-/// what is compared with them stands where the layer's memory is.
+/// what is compared with them is in the layer's memory.
 class kernel_peer : public peer {
 public:
   explicit kernel_peer(const layer_memory& memory)

@@ -1,15 +1,15 @@
-// What synchronization costs a layer: four copies, a thread each, forward and
-// backward of (8, 64, 56, 56) float32 a copy, against the same four copies
+// What synchronization costs a layer: four copies, one thread each, forward and
+// backward of (8, 64, 56, 56) float32 per copy, against the same four copies
 // without synchronization, and against libtorch's plain batch normalization on
-// the same four threads. All contestants in one process, in turn. A fourth one
-// meets at bare barriers in place of the rounds: where each copy has a core for
-// itself, nothing that synchronizes takes less, so that what it takes beyond
-// the unsynchronized copies is the machine's, and what the layer takes beyond
-// it is the library's.
+// the same four threads. All contestants run in one process, in turn. A fourth
+// one has bare barriers in place of the rounds: if each copy has a core of its
+// own, no synchronization takes less. So its extra time over the unsynchronized
+// copies is due to the machine; the layer's extra time over it is due to the
+// library.
 //
-// Before anything is timed, what the synchronized copies make is compared with
-// libtorch's on the joined batch, what the others make with libtorch's on each
-// copy's own; without libtorch with what the kernels make in one call each.
+// Before the timing, the synchronized copies' results are compared with
+// libtorch's on the joined batch, the others' with libtorch's on each copy's
+// own; without libtorch, with the kernels' results of one call each.
 // `--filter` has no parts to choose from.
 
 #include "bench/check_same.hpp"
@@ -45,9 +45,9 @@ using namespace syncnorm::bench;
 constexpr std::size_t copy_count = 4;
 constexpr std::int64_t channel_count = 64;
 constexpr int passes_per_run = 10;
-/// What a turn leaves looking for work sleeps then: after 0.5 ms.
+/// Threads that a turn leaves looking for work sleep by then: after 0.5 ms.
 constexpr std::chrono::milliseconds until_idle{2};
-/// Runs of each contestant for a round that is asked for: one takes some 20 ms,
+/// Runs of each contestant for each round asked for: a run takes some 20 ms,
 /// and the goal is a matter of hundredths.
 constexpr int runs_per_round = 8;
 
@@ -88,8 +88,8 @@ struct tensors {
 
 using all_tensors = std::vector<tensors>;
 
-/// Four copies, each with a thread of its own, that run `passes_per_run` passes
-/// side by side.
+/// Four copies, each with its own thread, that run `passes_per_run` passes in
+/// parallel.
 class contestant {
 public:
   explicit contestant(worker_threads::work work)
@@ -137,7 +137,7 @@ worker_threads::work run_layers(layers& copies, all_tensors& data) {
   };
 }
 
-/// Where all copies meet, each with a core of its own: none ever sleeps.
+/// A barrier for copies that each have a core of their own: none ever sleeps.
 class bare_barrier {
 public:
   void wait() {
@@ -156,13 +156,14 @@ private:
   std::atomic<std::uint32_t> round_ = 0;
 };
 
-/// What each copy makes of its own message alone, after all have come as far.
+/// Each copy's reply to its own message alone, after all have reached the
+/// barrier.
 batch_norm_reply meet(bare_barrier& barrier, batch_norm_message message) {
   barrier.wait();
   return merge_round(std::move(message));
 }
 
-/// The same kernels as the layers', with a barrier where those have a round.
+/// The layers' kernels, with a barrier where the layers have a round.
 worker_threads::work run_with_barriers(layers& copies, bare_barrier& barrier,
                                        all_tensors& data) {
   return [&](std::int64_t i, std::int64_t passes) {
@@ -187,8 +188,8 @@ worker_threads::work run_peers(std::vector<std::unique_ptr<peer>>& peers,
                                all_tensors& data) {
   return [&](std::int64_t i, std::int64_t passes) {
     auto r = static_cast<std::size_t>(i - 1);
-    // Made in the thread that uses it, for which it sets libtorch's number of
-    // threads.
+    // Made in the thread that uses it: it sets libtorch's number of threads for
+    // that thread.
     if (!peers[r])
       peers[r] = make_plain_peer(data[r].memory());
     for (; passes > 0; --passes) {
@@ -199,7 +200,7 @@ worker_threads::work run_peers(std::vector<std::unique_ptr<peer>>& peers,
   };
 }
 
-/// Throws unless y and dx of all copies are those that `expected` of a copy
+/// Throws unless y and dx of every copy are those that `expected` for this copy
 /// points to.
 template <class Expected>
 void check(const char* who, const all_tensors& data, Expected expected) {
@@ -212,7 +213,7 @@ void check(const char* who, const all_tensors& data, Expected expected) {
   }
 }
 
-/// What the synchronized copies have made is what libtorch makes of the joined
+/// Checks that the synchronized copies' results are libtorch's for the joined
 /// batch.
 void check_joined(const all_tensors& data) {
   tensors joined{0, samples_per_copy * std::int64_t{copy_count}};
@@ -231,8 +232,8 @@ void check_joined(const all_tensors& data) {
   });
 }
 
-/// NaN in place of what one contestant has made: nobody passes for another's
-/// work.
+/// Overwrites one contestant's results with NaN, so that no other passes with
+/// them.
 void forget_results(all_tensors& data) {
   for (auto& one : data)
     for (auto* array : {&one.y, &one.dx})
@@ -248,7 +249,7 @@ std::vector<double> wait_times(const layers& copies) {
   return result;
 }
 
-/// Where the time of the synchronized copies went since they had waited for
+/// How the synchronized copies have spent their time since their waits were
 /// `before`: the slowest copy is the one that waits least.
 void report_waiting(report& out, const layers& copies,
                     const std::vector<double>& before, double step_ms,
@@ -264,7 +265,7 @@ void report_waiting(report& out, const layers& copies,
         waits[r], step_ms, "ms", waits[r] / step_ms));
 }
 
-/// Everybody who takes part, on the same tensors.
+/// All contestants, on the same tensors.
 struct arena {
   explicit arena(caf::actor_system& system)
       : synchronized{make_layers(system, true)},
@@ -289,12 +290,12 @@ struct arena {
   contestant plain{run_peers(peers, data)};
 };
 
-/// Four copies on fewer cores wait for each other's time slices.
+/// On fewer cores, four copies wait for each other's time slices.
 bool are_side_by_side() {
   return static_cast<std::size_t>(detail::usable_cores()) >= copy_count;
 }
 
-/// @throws std::runtime_error if somebody calculates something else.
+/// @throws std::runtime_error if a contestant's results are wrong.
 void verify(arena& all) {
   all.plain.run();
   auto own = [&](std::size_t r) {
@@ -328,7 +329,7 @@ double to_ms(double seconds) {
   return seconds * 1e3 / passes_per_run;
 }
 
-/// The rows of what synchronization costs.
+/// Adds the rows for the cost of synchronization.
 void report_cost(report& out, const timing& ours, const timing& apart) {
   auto cost =
       reported("layer: synchronized / unsynchronized", to_ms(ours.median),
@@ -377,7 +378,7 @@ int run(int argc, char** argv) {
              "backward",
              given};
   report_times(out, candidates, times);
-  // Each candidate has run once more, to warm up.
+  // Each candidate has run once more, as a warm-up.
   report_waiting(out, all.synchronized, waited, to_ms(times[0].median),
                  given.rounds + 1);
   out.finish();

@@ -18,7 +18,7 @@ namespace {
 
 using done_slot = detail::reply_slot;
 
-/// What leads: does something `times` times when it is told to.
+/// Base of leaders: does something `times` times on request.
 class leader : public caf::event_based_actor {
 public:
   using caf::event_based_actor::event_based_actor;
@@ -151,7 +151,7 @@ private:
   std::size_t answered_ = 0;
 };
 
-/// A leader from the thread that measures.
+/// Controls a leader from the measuring thread.
 class led : public network_contestant {
 public:
   explicit led(caf::actor leader, caf::actor master = {})

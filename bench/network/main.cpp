@@ -1,10 +1,9 @@
 // What rounds between several processes on one machine cost: against plain CAF
 // requests of the same bytes; large arrays against a plain TCP connection; both
-// by TLS against without; and the trainer in two processes against one. All in
-// one run, in turn; before anything is timed, what comes back is checked.
+// with TLS against without; and the trainer in two processes against one. All
+// in one run, in turn; before the timing, the answers are checked.
 //
-// `--filter=rounds`, `layers`, `bulk`, `tls` or `trainer` takes that part
-// alone.
+// `--filter=rounds`, `layers`, `bulk`, `tls` or `trainer` runs only that part.
 
 #include "bench/network/contestants.hpp"
 #include "bench/network/peers.hpp"
@@ -58,7 +57,7 @@ void compare_layers(caf::actor_system& system, const caf::actor& peer,
                    us(taken[0]), "us", us(taken[1]) / us(taken[0])));
 }
 
-/// Each answer is checked by those who get it.
+/// Each answer is checked by its receiver.
 void compare_rounds(caf::actor_system& system,
                     const std::vector<caf::actor>& peers, const options& given,
                     report& out) {
@@ -92,7 +91,8 @@ std::string name_of(const chunking& cut) {
   return cut.here ? name : name + ", by CAF's workers";
 }
 
-/// Sends `values` to the process of `peer`; they have arrived as they are.
+/// Sends `values` to the process of `peer`, after a check that they arrive
+/// intact.
 network_contestant_ptr make_bulk(caf::actor_system& system,
                                  const caf::actor& peer,
                                  std::span<const float> values, double sum,
@@ -105,7 +105,7 @@ network_contestant_ptr make_bulk(caf::actor_system& system,
   return result;
 }
 
-/// As gradients travel: 512 KiB, 16 at a time.
+/// How gradients are sent: 512 KiB, 16 at a time.
 constexpr chunking usual{std::size_t{1} << 17, 16, true};
 
 /// 64 MiB, cut in different ways.
@@ -139,7 +139,7 @@ void compare_bulk(caf::actor_system& system, const caf::actor& peer, int socket,
   }
 }
 
-/// Actor systems of this process, and an actor of another one that each knows.
+/// An actor system of this process, and an actor of another one that it knows.
 struct connected {
   caf::actor_system& system;
   caf::actor peer;

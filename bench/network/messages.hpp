@@ -16,7 +16,7 @@ CAF_END_TYPE_ID_BLOCK(syncnorm_bench_network)
 
 namespace syncnorm::bench {
 
-/// What takes part in the rounds of the benchmark: sums of 2 * C float32.
+/// The master of the benchmark's rounds: sums of 2 * C float32.
 using network_master = sync_master_actor<float_array, float_array>;
 
 } // namespace syncnorm::bench

@@ -19,7 +19,7 @@ namespace syncnorm::bench {
 
 namespace {
 
-/// A slave that goes from round to round.
+/// A slave that takes part in one round after the other.
 class endless_slave : public caf::event_based_actor {
 public:
   endless_slave(caf::actor_config& config, network_master master,
@@ -30,8 +30,8 @@ public:
         payload_{std::vector<float>(elements, 1.0F)} {}
 
   caf::behavior make_behavior() override {
-    // The other process may end before its answer is on its way, and the
-    // rounds of a benchmark have hours.
+    // The other process may end before it has sent its answer, and the deadline
+    // of a benchmark's rounds is hours away.
     detail::monitor(
         this, caf::actor_cast<caf::actor>(master_),
         [this](const caf::actor_addr&, const caf::error&) { quit(); });
@@ -101,7 +101,7 @@ public:
   }
 };
 
-/// The other process: until `life` is closed.
+/// The other process: runs until `life` is closed.
 void live(const std::optional<tls_options>& tls, int life, int port_pipe,
           int socket) {
   std::thread plain{[socket] { answer_plainly(socket); }};

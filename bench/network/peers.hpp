@@ -10,8 +10,8 @@
 
 namespace syncnorm::bench {
 
-/// A configuration for all processes of the benchmark, by TLS if it has
-/// options.
+/// A configuration for all processes of the benchmark, with TLS if `tls` is
+/// given.
 struct network_config : caf::actor_system_config {
   explicit network_config(const std::optional<tls_options>& tls = {});
 };
@@ -20,14 +20,15 @@ struct network_config : caf::actor_system_config {
 /// - answers (echo_atom, float_array) with the same array,
 /// - takes part in rounds after (join_atom, master, identifier, n): sends
 ///   arrays of n ones, until a round fails,
-/// - answers (receiver_atom, here) with a new actor, that runs where messages
-///   are brought or on CAF's workers. It keeps what comes with (chunk_atom,
-///   index, float_array), and answers its size; it answers (total_atom) with
-///   the sum of what it has kept, and forgets it.
+/// - answers (receiver_atom, here) with a new actor, which runs on the thread
+///   that brings messages or on CAF's workers. It keeps the array of
+///   (chunk_atom, index, float_array), and answers its size; it answers
+///   (total_atom) with the sum of the arrays that it has kept, and forgets
+///   them.
 /// On its socket, each answers `send_plainly`.
 class peer_processes {
 public:
-  /// Call it before this process has threads. @throws std::runtime_error.
+  /// Call this before this process has threads. @throws std::runtime_error.
   explicit peer_processes(int count,
                           const std::optional<tls_options>& tls = {});
 

@@ -92,7 +92,7 @@ void answer_plainly(int socket) try {
     write_all(socket, bytes_of(answer));
   }
 } catch (const std::runtime_error&) {
-  // The other side has gone.
+  // The other side has closed the connection.
 }
 
 } // namespace syncnorm::bench

@@ -9,7 +9,7 @@ namespace syncnorm::bench {
 /// The two ends of a TCP connection on 127.0.0.1.
 std::pair<int, int> connect_plainly();
 
-/// All of `bytes`. @throws std::runtime_error if the connection ends.
+/// Transfers all of `bytes`. @throws std::runtime_error if the connection ends.
 void write_all(int socket, std::span<const std::byte> bytes);
 void read_all(int socket, std::span<std::byte> bytes);
 

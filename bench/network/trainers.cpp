@@ -48,10 +48,10 @@ double rate_of(const std::string& line) {
 /// A run, and where it leaves its model.
 class trainer_run {
 public:
-  /// @param batch samples of a step, over all replicas.
+  /// @param batch samples per step, over all replicas.
   explicit trainer_run(std::int64_t batch)
       : settings_{"--model=cnn", fmt::format("--batch={}", batch),
-                  // As many steps, more or less.
+                  // About the same number of steps.
                   fmt::format("--epochs={}", 20 * batch / 256)} {
     auto pattern =
         (std::filesystem::temp_directory_path() / "syncnorm-XXXXXX").string();
@@ -68,7 +68,7 @@ public:
     std::filesystem::remove_all(folder_, ignored);
   }
 
-  /// Returns the median of the epochs but the first, in samples per second.
+  /// Returns the median of all epochs but the first, in samples per second.
   double in_one_process() {
     child_process only{options() + words{"--devices=cpu*4"}};
     return rate(only);

@@ -6,16 +6,15 @@
 
 namespace syncnorm::bench {
 
-/// How often each takes its turn: a run takes seconds.
+/// How often each contestant takes its turn: a run takes seconds.
 inline int trainer_rounds(const options& given) {
   return std::min(given.rounds, 5);
 }
 
-/// Trains with four replicas, in one process and in two, and adds how many
-/// samples a second they do. Does nothing where there is no trainer.
+/// Trains with four replicas, in one process and in two, and adds their samples
+/// per second. Does nothing where there is no trainer.
 /// @throws std::runtime_error if a run of each does not train the same model,
-/// bit
-///         for bit.
+///         bit for bit.
 void compare_trainers(const options& given, report& out);
 
 } // namespace syncnorm::bench

@@ -29,8 +29,8 @@ void append(std::vector<float>& to, const const_tensor_view& x) {
 
 // -- without actors -----------------------------------------------------------
 
-/// What all but the slaves do with a batch: online standardization by the
-/// kernels.
+/// What all contestants but the slaves do with a batch: online standardization
+/// by the kernels.
 class standardizer {
 public:
   /// @param layout of the batches.
@@ -79,7 +79,7 @@ private:
 
 class plain_loop : public contestant {
 public:
-  /// @param kept  how many results are there at a time.
+  /// @param kept  how many results are kept at a time.
   plain_loop(const batches& xs, std::size_t kept)
       : xs_{xs},
         kernels_{xs[0].view().layout()} {
@@ -107,8 +107,8 @@ private:
   standardizer kernels_;
 };
 
-/// Each loop's memory comes from its thread: two loops that shared a cache line
-/// would wait for each other.
+/// Each loop's memory is allocated by its thread: two loops that shared a cache
+/// line would wait for each other.
 class plain_loops : public contestant {
 public:
   plain_loops(std::size_t threads, std::int64_t records, std::int64_t width,
@@ -118,7 +118,8 @@ public:
     std::vector<std::jthread> makers;
     for (auto& loop : loops_)
       makers.emplace_back([&] {
-        // All threads are there, so that each allocates apart from the others.
+        // Wait until all threads exist, so that each allocates apart from the
+        // others.
         all.arrive_and_wait();
         loop = std::make_unique<loop_of_thread>(make_batches(records, width),
                                                 kept);
@@ -154,7 +155,7 @@ private:
 
 // -- actors -------------------------------------------------------------------
 
-/// Takes a tensor and answers it: the least that CAF can do.
+/// Answers a tensor with the same tensor: the least that CAF needs.
 class plain_actor : public caf::event_based_actor {
 public:
   using caf::event_based_actor::event_based_actor;
@@ -171,7 +172,7 @@ public:
   }
 };
 
-/// Calls the kernels as the plain loop does, for its own part alone.
+/// Calls the kernels as the plain loop does, but only for its own part.
 class kernel_actor : public caf::event_based_actor {
 public:
   kernel_actor(caf::actor_config& config, const tensor_layout& layout)
@@ -265,7 +266,7 @@ private:
             [this](const caf::error& reason) { done_->put(reason); });
   }
 
-  /// Worker `r` has answered `size` batches, the last of them before `end`.
+  /// Worker `r` has answered `size` batches, up to but not including `end`.
   void take(std::int64_t end, std::int64_t size, std::size_t r,
             const shared_tensor& last) {
     if (end == count_)

@@ -1,27 +1,27 @@
 // What a pipeline of slave actors costs: records through R slaves against a
 // plain loop that calls the same kernels in one thread, and the actor path
 // alone, with next to nothing to calculate, against plain CAF actors that only
-// answer. All contestants in one process, in turn. Before they are timed, what
-// they make of the last of some batches is compared: what slaves make together
-// with what the loop makes of all records, what others make with what it makes
-// of their own part, and what plain actors answer with what they got.
+// answer. All contestants run in one process, in turn. Before the timing, their
+// results for the last of some batches are compared: those of the slaves
+// together with the loop's for all records, those of the others with the loop's
+// for their own part, and plain actors' answers with what they were sent.
 //
 // "A core": R slaves have R of CAF's workers, so R cores, for everything: their
 // own work, the master's, and that of the actor that sends batches and takes
-// results. Batches are scattered. First each slave gets what the loop gets, 64
-// KiB a batch and so on; then all slaves together get it, a part each.
+// results. Batches are scattered. First each slave gets as much as the loop, 64
+// KiB a batch and so on; then all slaves together get as much, one part each.
 //
-// Slaves are asked in two ways: one batch a message, with CAF's workers as they
-// are; and several batches together, with workers that poll.
+// Slaves get batches in two ways: one batch a message, with CAF's usual
+// workers; and several batches together, with workers that poll.
 //
-// What bounds them stands beside them: the plain loop in R threads, each with
-// batches of its own, which is what the machine gives R cores, with one result
-// at a time and with as many as slaves have on their way; and the same
-// scattering by plain actors that call the kernels for their part alone, which
-// is what CAF gives to any actors that would need no rounds.
+// Two bounds are measured beside them: the plain loop in R threads, each with
+// batches of its own, which is what the machine allows R cores, with one result
+// at a time and with as many as slaves have in flight; and the same scattering
+// by plain actors that call the kernels only for their part, which is what CAF
+// allows any actors that need no rounds.
 //
-// `--filter="64 KiB"` takes the batches of that size alone, `--filter=way` the
-// actor path.
+// `--filter="64 KiB"` runs only the batches of that size, `--filter=way` only
+// the actor path.
 
 #include "contestants.hpp"
 
@@ -49,12 +49,12 @@ namespace {
 using namespace syncnorm;
 using namespace syncnorm::bench;
 
-/// For the workers of the actors that take several batches together: a
-/// millisecond or so.
+/// How often the workers poll for actors that take several batches together:
+/// for a millisecond or so.
 constexpr std::size_t polls = 20'000;
 
-/// Longer than an idle worker of CAF's looks for work every 50 microseconds,
-/// before it does every 10 milliseconds.
+/// Longer than the time in which an idle CAF worker looks for work every 50
+/// microseconds, before it does so every 10 milliseconds.
 constexpr std::chrono::milliseconds until_idle{100};
 
 struct bench_config : caf::actor_system_config {
@@ -67,7 +67,7 @@ struct bench_config : caf::actor_system_config {
   }
 };
 
-/// Actor systems with that many workers, one for each manner.
+/// Actor systems with `workers` workers, one for each manner.
 struct systems {
   explicit systems(std::size_t workers) : usual{workers}, polling{workers} {}
 
@@ -86,7 +86,7 @@ struct systems {
 
 constexpr std::array<std::size_t, 3> slave_counts{1, 2, 4};
 
-/// What a plain loop makes of each of so many parts of `xs`, one part after the
+/// A plain loop's results for each of `parts` parts of `xs`, one part after the
 /// other.
 std::vector<float> loop_results(const batches& xs, std::size_t parts) {
   std::vector<float> result;
@@ -101,8 +101,8 @@ std::vector<float> loop_results(const batches& xs, std::size_t parts) {
   return result;
 }
 
-/// Slaves have the statistics by another way than the loop: they may be off by
-/// a little.
+/// Slaves compute the statistics in another way than the loop: the results may
+/// differ slightly.
 void check(contestant& x, const std::vector<float>& want,
            const std::string& who) {
   x.run(different_batches);
@@ -115,7 +115,7 @@ void check(contestant& x, const std::vector<float>& want,
                              + " makes something else than it should"};
 }
 
-/// A number of slaves, and what they run on.
+/// A number of slaves, and the actor systems that they run on.
 struct crew {
   std::size_t slaves;
   std::unique_ptr<systems> on = std::make_unique<systems>(slaves);
@@ -126,17 +126,17 @@ using crews = std::vector<crew>;
 /// One of the candidates beside the plain loop.
 struct entry {
   std::string name;
-  /// Cores that it has.
+  /// Cores that it uses.
   std::size_t cores;
   /// Records in a batch.
   std::int64_t records;
   std::unique_ptr<contestant> who;
-  /// Slave actors have a goal, what bounds them has none.
+  /// Slave actors have a goal; their bounds have none.
   bool has_goal = false;
 };
 
-/// A batch that all slaves of `by` together get, in both manners; and the same
-/// without rounds.
+/// Adds the slaves of `by`, who get each batch of `xs` together, in both
+/// manners; and the same without rounds.
 void add_pipelines(std::vector<entry>& to, const batches& xs, const crew& by,
                    std::int64_t kibibytes, const std::string& label) {
   auto records = xs[0].view().shape().samples;
@@ -157,7 +157,7 @@ void add_pipelines(std::vector<entry>& to, const batches& xs, const crew& by,
   }
 }
 
-/// All that is timed beside the loop. `inputs` are those of each crew.
+/// All that is timed beside the loop. `inputs` has the batches of each crew.
 std::vector<entry> make_entries(const crews& all,
                                 const std::vector<batches>& inputs,
                                 std::int64_t kibibytes) {
@@ -191,15 +191,15 @@ std::vector<entry> make_entries(const crews& all,
 void add_row(report& out, const entry& x, double per_core, double loop) {
   auto name = x.name + ", a core / plain loop";
   auto ratio = per_core / loop;
-  // More slaves than cores cannot be as fast, each.
+  // With fewer cores than slaves, each slave cannot be as fast.
   auto enough = static_cast<std::size_t>(detail::usable_cores()) >= x.cores;
   out.add(x.has_goal && enough
               ? at_least(0.9, name, per_core, loop, "M records/s", ratio)
               : reported(name, per_core, loop, "M records/s", ratio));
 }
 
-/// The loop has batches of `kibibytes`. So has each slave; and then all slaves
-/// together have.
+/// The loop gets batches of `kibibytes`. So does each slave; and then all
+/// slaves together do.
 void compare_throughput(const crews& all, const options& given, report& out,
                         std::int64_t kibibytes) {
   auto records = kibibytes * 1024 / (features * 4);
@@ -211,15 +211,15 @@ void compare_throughput(const crews& all, const options& given, report& out,
     inputs.push_back(
         make_batches(records * static_cast<std::int64_t>(x.slaves), features));
   auto loop = make_loop(inputs[0]);
-  // What is freed while they are compared is overwritten: nobody finds the
-  // result of somebody else in memory that it gets.
+  // Memory that is freed during the comparison is overwritten, so that nobody
+  // finds another contestant's result in memory it allocates.
   mallopt(M_PERTURB, 1);
   auto others = make_entries(all, inputs, kibibytes);
   mallopt(M_PERTURB, 0);
   std::vector<candidate> candidates{
       {fmt::format("pipeline/{} KiB/plain loop", kibibytes),
        [&] { loop->run(count); }, [&] { loop->run(count / 8); }}};
-  // Of as many records for each core.
+  // As many batches as give each core the same number of records.
   auto batches_for = [&](const entry& x) {
     return count * records * static_cast<std::int64_t>(x.cores) / x.records;
   };
@@ -239,7 +239,7 @@ void compare_throughput(const crews& all, const options& given, report& out,
   }
 }
 
-/// One feature and one record a slave: nothing but the way of the messages.
+/// One feature and one record a slave: only the path of the messages.
 void compare_actor_path(const crew& by, caf::actor_system& system,
                         const options& given, report& out, const manner& how) {
   constexpr std::int64_t count = 20'000;

@@ -1,10 +1,10 @@
-// What a round costs as replicas grow: in one process, and by simulation over a
-// network of one node a replica; each with all replicas at the master, and in a
-// tree of relays. Every participant checks every reply.
+// What a round costs as replicas increase: in one process, and simulated over a
+// network with one node per replica; each with all replicas at the master, and
+// in a tree of relays. Every participant checks every reply.
 //
-// With --figures=DIR before other arguments, writes DIR/rounds.csv and
-// DIR/rounds.svg. Else `--filter=memory`, `rounds` or `network` takes that part
-// alone.
+// With --figures=DIR before other arguments, it writes DIR/rounds.csv and
+// DIR/rounds.svg. Otherwise `--filter=memory`, `rounds` or `network` runs only
+// that part.
 
 #include "bench/collective/contestants.hpp"
 #include "bench/collective/message_types.hpp"
@@ -93,7 +93,7 @@ void measure_memory(caf::actor_system& system, report& out) {
 std::int64_t best_power(const network_model& model) {
   auto f = best_fan_in(model);
   auto low = std::exp2(std::floor(std::log2(f)));
-  // Any number of replicas gives the same.
+  // The result is the same for any number of replicas.
   auto better =
       estimate_round(model, 1000, low) < estimate_round(model, 1000, 2 * low);
   return static_cast<std::int64_t>(better ? low : 2 * low);

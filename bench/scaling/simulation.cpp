@@ -13,13 +13,13 @@ namespace syncnorm::bench {
 
 namespace {
 
-/// One that takes part in the tree: the master, a relay, or a replica.
+/// A member of the tree: the master, a relay, or a replica.
 struct place {
   /// Where it runs: the number of a replica.
   std::size_t node = 0;
   std::size_t parent = 0;
   std::vector<std::size_t> children;
-  /// Messages from below that have not come yet.
+  /// Messages from below that have not arrived yet.
   std::size_t missing = 0;
 };
 
@@ -34,7 +34,7 @@ std::vector<place> make_tree(std::int64_t replicas, std::int64_t fan_in) {
                     0});
   for (std::int64_t id = 0; id < replicas; ++id) {
     std::size_t parent = 0;
-    // Leaves stand at the end.
+    // Leaf relays come last.
     for (auto i = plan.size(); i-- > 0 && parent == 0;)
       if (id >= plan[i].range.first
           && id < plan[i].range.first + plan[i].range.count)

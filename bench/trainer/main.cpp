@@ -1,8 +1,8 @@
 // Samples per second of the trainer's replicas against a plain libtorch loop of
-// the same model on one thread, and where a step's time goes. 64 samples a
+// the same model on one thread, and where a step's time goes. 64 samples per
 // replica, the bundled digits; all candidates in one process, in turn. Before
-// they are timed, the loss of the first step is compared with plain libtorch's:
-// with synchronized norm on the whole batch, with local norm on each part.
+// the timing, the loss of the first step is compared with plain libtorch's: on
+// the whole batch for synchronized norm, on each part for local norm.
 // `--filter` has no parts to choose from.
 
 #include "bench/support.hpp"
@@ -40,7 +40,7 @@ struct bench_config : caf::actor_system_config {
   }
 };
 
-/// Replicas that train, and what their steps were made of.
+/// Replicas that train, and how their steps' time is spent.
 class contestant {
 public:
   contestant(caf::actor_system& system, norm_kind norm, std::size_t replicas,
@@ -66,7 +66,7 @@ public:
   }
 
   /// Throws unless the loss of the first step is that of plain libtorch, which
-  /// takes so many samples at a time.
+  /// takes `at_a_time` samples at a time.
   void check(const dataset_ptr& data, std::size_t at_a_time) {
     epoch_order order{samples_, settings{}.seed, 0};
     double theirs = 0;
@@ -93,7 +93,8 @@ private:
   std::vector<step_report> step() {
     if (position_ + batch_ > samples_)
       position_ = 0;
-    // A rate of zero keeps the arithmetic the same for as long as it runs.
+    // A learning rate of zero keeps the arithmetic the same during the whole
+    // run.
     group_->begin_step({0, ++step_, position_, position_ + batch_, 0.0});
     position_ += batch_;
     return group_->end_step();
@@ -109,8 +110,8 @@ private:
   double waiting_ = 0;
 };
 
-/// So many replicas with synchronized and with local norm, and so many plain
-/// loops side by side.
+/// `n` replicas with synchronized and with local norm, and `n` plain loops in
+/// parallel.
 struct rivals {
   std::size_t replicas;
   contestant sync;
@@ -153,13 +154,13 @@ struct step_times {
   }
 };
 
-/// Samples per second of `replicas` that each take `milliseconds` a step.
+/// Samples per second of `replicas` replicas that take `milliseconds` per step.
 double rate(std::size_t replicas, double milliseconds) {
   return 1e3 * static_cast<double>(replicas * samples_per_replica)
          / milliseconds;
 }
 
-/// A share of a step's time, with a goal that it stays below if there are
+/// A share of a step's time, with an upper limit as its goal if there are
 /// enough cores for one to be meaningful.
 bench::row share(std::string name, double part, double whole, bool has_goal) {
   bench::row row;
@@ -173,7 +174,7 @@ bench::row share(std::string name, double part, double whole, bool has_goal) {
   return row;
 }
 
-/// A rate against another, with the goal of 0.9 where there is one.
+/// A rate against another, with the goal 0.9 if it has one.
 bench::row against(std::string name, double ours, double theirs,
                    bool has_goal) {
   if (has_goal)
@@ -183,7 +184,7 @@ bench::row against(std::string name, double ours, double theirs,
                          ours / theirs);
 }
 
-/// Compares with one replica or loop, `one`, what so many of them did.
+/// Compares the times of several replicas or loops with `one`, those of one.
 void add_rows(bench::report& out, const rivals& who, const step_times& times,
               const step_times& one) {
   auto n = who.replicas;

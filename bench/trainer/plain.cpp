@@ -22,7 +22,7 @@ using namespace train;
 
 namespace {
 
-/// The cnn with the weights that follow from the trainer's seed.
+/// The cnn with the weights that result from the trainer's seed.
 network_ptr make_model(const dataset& data) {
   auto model =
       make_network(model_kind::cnn, norm_kind::local, data.training.shape);
@@ -30,7 +30,7 @@ network_ptr make_model(const dataset& data) {
   return model;
 }
 
-/// The mean loss on those training images, moved as in epoch 0.
+/// The mean loss on `samples`, training images moved as in epoch 0.
 torch::Tensor loss_of(network& model, const dataset& data,
                       std::span<const std::uint32_t> samples) {
   const settings usual;
@@ -93,8 +93,8 @@ double plain_loss(const dataset_ptr& data,
   return loss_of(*make_model(*data), *data, samples).item<double>();
 }
 
-// libtorch and oneDNN keep what they have prepared for a thread, so that every
-// loop has the same thread for as long as it lives.
+// libtorch and oneDNN cache preparations per thread, so every loop has the same
+// thread for its whole life.
 struct plain_team::implementation {
   std::barrier<> start;
   std::barrier<> end;

@@ -29,14 +29,14 @@ private:
 double plain_loss(const train::dataset_ptr& data,
                   std::span<const std::uint32_t> samples);
 
-/// Several plain loops side by side, a thread each, that know nothing of each
-/// other: what the machine itself allows.
+/// Several independent plain loops in parallel, one thread each: what the
+/// machine itself allows.
 class plain_team {
 public:
   plain_team(train::dataset_ptr data, std::size_t loops);
   ~plain_team();
 
-  /// Has every loop take so many steps on `batch` images, and waits for all.
+  /// Lets every loop take `steps` steps on `batch` images, and waits for all.
   void run(int steps, std::size_t batch);
 
 private:

@@ -29,8 +29,8 @@ inline float round_to_bits(float x, int bits) {
                     exponent - bits);
 }
 
-/// The float16 that holds `x`, which must be one of the normal range, or zero
-/// for smaller values: test data need no subnormals.
+/// The float16 that holds `x`, which must be one in the normal range; zero for
+/// smaller values: test data need no subnormals.
 inline std::uint16_t to_half_bits(float x) {
   std::uint32_t bits = 0;
   std::memcpy(&bits, &x, 4);
@@ -50,7 +50,7 @@ inline float from_half_bits(std::uint16_t h) {
                        : sign * std::ldexp(1024 + fraction, exponent - 25);
 }
 
-/// A tensor in memory of its own.
+/// A tensor with its own memory.
 struct tensor {
   tensor_layout layout;
   std::vector<std::byte> bytes;
@@ -130,13 +130,13 @@ private:
   }
 };
 
-/// The tensor in a message; the test keeps its own.
+/// A copy of the tensor for a message; the test keeps its own.
 inline shared_tensor share(const tensor& x) {
   auto copy = std::make_shared<tensor>(x);
   return {copy->view(), copy};
 }
 
-/// A tensor of a message, to be looked at.
+/// A copy of a message's tensor, for inspection.
 inline tensor fetch(const shared_tensor& x) {
   tensor result{x.view().layout()};
   std::copy_n(static_cast<const std::byte*>(x.view().data()),
@@ -144,7 +144,7 @@ inline tensor fetch(const shared_tensor& x) {
   return result;
 }
 
-/// Fills with normal values of that mean and deviation.
+/// Fills `x` with normal values of the given mean and deviation.
 inline void fill(tensor& x, std::mt19937& random, double mean = 0,
                  double deviation = 1) {
   std::normal_distribution<double> values{mean, deviation};
@@ -157,7 +157,7 @@ inline void fill(tensor& x, std::mt19937& random, double mean = 0,
 
 // -- the truth ----------------------------------------------------------------
 
-/// What one device computes of the whole batch.
+/// What one device computes for the whole batch.
 struct reference {
   double eps = 1e-5;
   eps_mode mode = eps_mode::plus;

@@ -10,10 +10,10 @@
 
 namespace syncnorm::test {
 
-/// A master with participants whose every message the test sends itself, in the
-/// order it likes. Messages from different actors to the master are ordered
-/// because all of them are scoped actors of one thread, and a call of `settle`
-/// returns when the master has handled everything sent before.
+/// A master and participants; the test itself sends each of their messages, in
+/// any order it likes. Messages from different actors to the master are ordered
+/// because all of these are scoped actors of one thread, and `settle` returns
+/// when the master has handled everything sent before.
 template <class In, class Out>
 class collective {
 public:
@@ -30,8 +30,8 @@ public:
     caf::anon_send_exit(master_, caf::exit_reason::user_shutdown);
   }
 
-  /// The actor of slave `i`, a new one if the last was killed; 0 is the
-  /// owner's.
+  /// The actor of slave `i`, a new one if the last was killed; 0 means the
+  /// owner.
   caf::scoped_actor& actor(std::size_t i) {
     if (actors_.size() <= i)
       actors_.resize(i + 1);
@@ -68,8 +68,8 @@ public:
     return result;
   }
 
-  /// A message of slave `i` or, with 0, of the owner. The result is a function
-  /// that waits for the outcome.
+  /// Sends a message as slave `i` or, with 0, as the owner. The result is a
+  /// function that waits for the outcome.
   auto send(pipe_type& from, std::size_t i, In message) {
     return later(from.run_slave(actor(i), std::move(message)));
   }
@@ -78,7 +78,7 @@ public:
     return later(run_master(actor(0), master_, std::move(message)));
   }
 
-  /// The message with a tag of the test's own making.
+  /// Sends the message with a tag made by the test.
   auto send_tagged(std::size_t i, const round_tag& tag, In message) {
     return later(detail::request(actor(i), master_, run_slave_atom_v, tag,
                                  std::move(message)));

@@ -11,10 +11,10 @@
 
 namespace syncnorm::test {
 
-/// A port of this machine at which nobody takes what comes.
+/// A port of this machine at which nobody accepts connections.
 class deaf_listener {
 public:
-  /// @param waiting how many connections the system takes by itself.
+  /// @param waiting how many connections the system accepts by itself.
   explicit deaf_listener(int waiting)
       : listener_{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)} {
     address_.sin_family = AF_INET;
@@ -34,7 +34,7 @@ public:
     ::close(listener_);
   }
 
-  /// Connects so often, and waits for none of them.
+  /// Connects `times` times, without waiting for any of the connections.
   void crowd(int times) {
     while (times-- > 0) {
       others_.push_back(::socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0));

@@ -24,7 +24,7 @@ namespace {
 using namespace syncnorm;
 using namespace syncnorm::test;
 
-/// A stream on each place, none for a CPU.
+/// A stream on each device, none for a CPU.
 std::vector<device_stream> make_streams(const std::vector<device>& where) {
   std::vector<device_stream> result;
   for (const auto& x : where)
@@ -34,7 +34,7 @@ std::vector<device_stream> make_streams(const std::vector<device>& where) {
   return result;
 }
 
-/// `count` CUDA devices, over and over.
+/// `count` places on the CUDA devices, in turn.
 std::vector<device> on_devices(std::size_t count) {
   std::vector<device> result;
   for (std::size_t i = 0; i < count; ++i)
@@ -57,7 +57,8 @@ layers make_layers(caf::actor_system& system, batch_norm_options options,
   return result;
 }
 
-/// Steps of layers on `where` agree with one device on the whole batch.
+/// Checks that steps of layers on `where` agree with one device on the whole
+/// batch.
 void check_layers(caf::actor_system& system, const batch_norm_options& options,
                   const std::vector<device>& where) {
   auto streams = make_streams(where);
@@ -138,7 +139,7 @@ void check_layers(caf::actor_system& system, const batch_norm_options& options,
 /// A stage on each of `where`, replicated.
 stages make_stages(caf::actor_system& system, batch_norm_options options,
                    const std::vector<device>& where) {
-  // The others take the runtime of the first that has one.
+  // The others use the runtime of the first that has one.
   options.where = places()[0];
   options.stream = device_stream::make(runtime_under_test(), places()[0]);
   batch_norm_stage model{system, options};
@@ -149,7 +150,7 @@ stages make_stages(caf::actor_system& system, batch_norm_options options,
   return result;
 }
 
-/// Micro-batches through stages on `where`, all in flight at once.
+/// Checks micro-batches through stages on `where`, all in flight at once.
 void check_stages(caf::actor_system& system, const batch_norm_options& options,
                   const std::vector<device>& where) {
   auto net = make_stages(system, options, where);

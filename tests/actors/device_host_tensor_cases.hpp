@@ -1,8 +1,8 @@
 #pragma once
 
-// The rules for tensors that come to a slave actor on a device in host memory,
-// as test cases for real devices and for emulated ones: the includer has
-// included device_cases.hpp.
+// The rules for tensors in host memory that are sent to a slave actor on a
+// device, as test cases for real devices and for emulated ones: the includer
+// has included device_cases.hpp.
 
 #include "tests/actors/device_cases.hpp"
 
@@ -29,7 +29,7 @@ TEST_CASE_FIXTURE(layer_fixture,
         return result;
       };
       for (unsigned step = 0; step < 3; ++step) {
-        // Once all are empty, and once some are larger than before.
+        // In one step all are empty, and in one some are larger than before.
         device_step now{options, std::vector<std::int64_t>(count, 2 * step),
                         step};
         now.expect({1, 1, 1}, {0, 0, 0});
@@ -39,7 +39,7 @@ TEST_CASE_FIXTURE(layer_fixture,
                                      with_gaps(now.xs[r]));
             },
             [](auto x) { return await_forward(std::move(x)); });
-        // Backward each tensor comes from where it likes.
+        // In the backward pass each tensor may be in either memory.
         auto dxs = ask_all(
             [&](std::size_t r) {
               auto dy = r == 1 ? placed_tensor{streams[r], now.dys[r]}.share()

@@ -7,7 +7,7 @@
 
 namespace {
 
-/// What copies on `where` have seen and learned, beside the truth about it.
+/// What copies on `where` have seen and learned, together with the truth.
 class online_run {
 public:
   online_run(caf::actor_system& system, batch_norm_options options,
@@ -16,7 +16,7 @@ public:
         streams_{make_streams(where)},
         copies_{make_layers(system, options_, where, streams_)} {}
 
-  /// Batches of 0, 1, 2, ... samples a copy, the same again for the next step.
+  /// Batches of 0, 1, 2, ... samples per copy, and in later steps of one more.
   void learn(unsigned steps) {
     for (unsigned step = 0; step < steps; ++step) {
       std::vector<std::int64_t> samples;
@@ -34,7 +34,7 @@ public:
     }
   }
 
-  /// One batch in evaluation, and again in training mode as before.
+  /// One batch in evaluation mode, then training mode as before.
   void evaluate() {
     set_training(false);
     device_step now{options_, std::vector<std::int64_t>(copies_.size(), 2), 9};
@@ -161,7 +161,7 @@ TEST_CASE_FIXTURE(layer_fixture, "online, a slave actor's statistics on a "
         .receive([] {}, [&](const caf::error& why) { result = describe(why); });
     return result;
   };
-  // Mean and M2 that no float32 has.
+  // Mean and M2 that no float32 can hold.
   const values mean{1 + 0x1p-40, 2, 3};
   CHECK(write_array("running_mean", {mean[0], 2, 3}).empty());
   CHECK(write_array("running_m2", {4, 5 + 0x1p-40, 6}).empty());

@@ -45,7 +45,7 @@ inline void check_near(const std::vector<double>& got,
       FAIL_CHECK("got " << got[i] << ", want " << want[i]);
 }
 
-/// A step of copies against one device on the whole batch.
+/// A step of several copies, compared with one device on the whole batch.
 class device_step {
 public:
   device_step(const batch_norm_options& options,
@@ -66,7 +66,7 @@ public:
     }
   }
 
-  /// @param weight, bias as the copies have them.
+  /// @param weight, bias those of the copies.
   void expect(const std::vector<double>& weight,
               const std::vector<double>& bias) {
     truth = {options_.eps, options_.mode, weight, bias};
@@ -110,7 +110,7 @@ inline const std::vector<batch_norm_options> all_options{
      .mode = eps_mode::clamp,
      .momentum = std::nullopt}};
 
-/// What a request was answered.
+/// The answer to a request.
 struct stage_answer {
   caf::error reason;
   shared_tensor value;
@@ -140,7 +140,7 @@ stage_answer await_backward(Pending pending) {
 
 using stages = std::vector<std::unique_ptr<batch_norm_stage>>;
 
-/// `content` in host memory, between samples that are no part of it.
+/// `content` in host memory, with gaps between its samples.
 inline shared_tensor with_gaps(const tensor& content) {
   auto wide = content.layout;
   wide.sample_stride += 5;

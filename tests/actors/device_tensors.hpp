@@ -8,13 +8,13 @@
 
 namespace syncnorm::test {
 
-/// Like std::memcpy, with null pointers for no bytes.
+/// Like std::memcpy, but pointers may be null if there are no bytes.
 inline void copy_bytes(void* to, const void* from, std::size_t bytes) {
   if (bytes > 0)
     std::memcpy(to, from, bytes);
 }
 
-/// A tensor on the device of a stream, or, without stream, in host memory.
+/// A tensor on the device of a stream or, without a stream, in host memory.
 class placed_tensor {
 public:
   placed_tensor(const device_stream& stream, const tensor& content)

@@ -1,6 +1,6 @@
 #pragma once
 
-// The rules for batches that copies on devices are asked for together, as test
+// The rules for asking copies on devices for several batches together, as test
 // cases for real devices and for emulated ones.
 
 #include "tests/actors/device_cases.hpp"
@@ -45,7 +45,7 @@ TEST_CASE_FIXTURE(layer_fixture, "batches asked for together on devices come "
         CAPTURE(to_string(type));
         CAPTURE(online);
         CAPTURE(where.size());
-        // Of five, four are behind relays.
+        // Four of the five are behind relays.
         check_together(system,
                        {.name = "bn",
                         .channels = 3,

@@ -15,8 +15,8 @@ using tree_type = replica_tree<block, block>;
 
 inline constexpr auto survivors = failure_policy::continue_with_survivors;
 
-/// A deadline of one hour tells a round that ends at once from one that ends at
-/// its deadline.
+/// A deadline of one hour distinguishes a round that ends at once from one that
+/// ends at its deadline.
 inline sync_options bn1(failure_policy policy = failure_policy::fail_round,
                         caf::timespan deadline = std::chrono::hours{1}) {
   return {.layer = "bn1", .deadline = deadline, .policy = policy};
@@ -34,14 +34,14 @@ struct relay_master : tree_type {
                               system, std::move(options), sum_of_blocks())} {}
 };
 
-/// Returns when `to` has handled what was sent to it before.
+/// Returns when `to` has handled everything sent to it before.
 inline void settle(tree_type& tree, const block_master& to) {
   detail::request(tree.actor(0), to, nr_slaves_atom_v)
       .receive([](std::uint64_t) {},
                [](const caf::error& x) { FAIL(describe(x)); });
 }
 
-/// What a master or a relay has counted.
+/// The metrics of a master or a relay.
 inline sync_metrics metrics_of(tree_type& tree, const block_master& of) {
   sync_metrics result;
   read_metrics(tree.actor(0), of)
@@ -50,7 +50,7 @@ inline sync_metrics metrics_of(tree_type& tree, const block_master& of) {
   return result;
 }
 
-/// A relay whose every message the test sends itself.
+/// A relay; the test itself sends each of its messages.
 class fake_relay {
 public:
   fake_relay(caf::actor_system& system, const tree_type& tree,
@@ -73,13 +73,13 @@ public:
         detail::request(self_, master_, run_relay_atom_v, tag, parts));
   }
 
-  /// The value of its first replica, for all of them.
+  /// Sends the value of its first replica on behalf of all of its replicas.
   auto send(block value, caf::timespan waited = {}) {
     return send(relay_parts{
         waited, {range_.first}, caf::make_message(std::move(value))});
   }
 
-  /// As a slave would.
+  /// Sends as a slave would.
   auto send_as_slave(block value) {
     return tree_type::later(detail::request(self_, master_, run_slave_atom_v,
                                             tag, std::move(value)));

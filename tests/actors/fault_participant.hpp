@@ -13,8 +13,8 @@ enum class fault { none, dies, throws, skips, twice, late };
 
 inline constexpr int fault_count = 6;
 
-/// Short, because every third round waits for it. Where it also catches a
-/// participant without a fault, that one still gets one outcome.
+/// Short, because every third round waits for it. If it also hits a participant
+/// without a fault, that one still gets one outcome.
 inline constexpr auto fault_deadline = std::chrono::milliseconds{2};
 
 /// What a participant got in a round.
@@ -26,8 +26,8 @@ struct outcome_report {
 
 using report_ptr = std::shared_ptr<future_result<outcome_report>>;
 
-/// A participant of the randomized fault test: it plays its part of a round,
-/// with a fault, and reports once all its messages were answered.
+/// A participant of the randomized fault test: it plays its part in a round,
+/// with a fault, and reports once all its messages have been answered.
 class fault_participant : public caf::event_based_actor {
 public:
   using master_type = sync_master_actor<double, double>;

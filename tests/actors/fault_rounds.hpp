@@ -8,15 +8,15 @@
 
 namespace syncnorm::test {
 
-/// How many rounds with faults are run, unless the environment asks for fewer
-/// or more.
+/// How many rounds with faults to run; the environment may ask for fewer or
+/// more.
 inline int fault_rounds() {
   const auto* text = std::getenv("SYNCNORM_TEST_FAULTS");
   return text ? std::stoi(text) : 10'000;
 }
 
-/// How many runs without threads: a sanitizer, which takes some fifty times as
-/// long for each, has a tenth.
+/// How many runs without threads: a tenth under a sanitizer, which takes some
+/// fifty times as long for each.
 inline int schedules() {
 #if defined(SYNCNORM_SANITIZED)
   return fault_rounds() / 100;
@@ -25,8 +25,8 @@ inline int schedules() {
 #endif
 }
 
-/// Checks what `run` says of the seeds from 1 on, each of which is a run: what
-/// was wrong, or nothing.
+/// Checks a run for each seed from 1 on: `run` returns what was wrong, or
+/// nothing.
 template <class Run>
 void check_seeds(int count, Run run) {
   for (int i = 1; i <= count; ++i) {

@@ -18,7 +18,7 @@ using gpus = syncnorm::testing::emulated_devices;
 using faults = std::vector<std::string>;
 
 /// Two emulated devices of a test's own: declared before the system, so that
-/// every actor has let go of them.
+/// every actor has released them before they end.
 struct gpu_fixture {
   gpus devices{2};
   layer_fixture base;
@@ -51,7 +51,7 @@ struct gpu_fixture {
     return {device_stream::make(devices, gpu(index)), x};
   }
 
-  /// Until each of `net` has enqueued its first pass.
+  /// Waits until each of `net` has enqueued its first pass.
   void await_first_pass(const stages& net) {
     caf::scoped_actor self{system};
     for (const auto& stage : net)

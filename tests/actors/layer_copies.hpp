@@ -54,13 +54,13 @@ inline layers make_copies(caf::actor_system& system,
 using testing::on_threads;
 using testing::rethrow_first;
 
-/// As `on_threads`, and nobody may throw.
+/// Like `on_threads`, but no call may throw.
 inline void run_all(std::size_t count,
                     const std::function<void(std::size_t)>& f) {
   rethrow_first(on_threads(count, f));
 }
 
-/// Code and text of what a copy threw: `{none, ""}` if it did not.
+/// Code and text of what a copy threw: `{none, ""}` if it threw nothing.
 inline std::pair<errc, std::string> outcome(const std::exception_ptr& x) {
   if (!x)
     return {errc::none, ""};
@@ -88,7 +88,7 @@ inline bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-/// The array of that name as float64, empty if there is none.
+/// The array called `name` as float64, empty if there is none.
 inline std::vector<double> read(std::vector<named_array> arrays,
                                 const std::string& name) {
   for (const auto& x : arrays)
@@ -101,7 +101,7 @@ inline std::vector<double> read(std::vector<named_array> arrays,
   return {};
 }
 
-/// Overwrites the array of that name.
+/// Overwrites the array called `name`.
 inline void write(std::vector<named_array> arrays, const std::string& name,
                   const std::vector<double>& values) {
   for (const auto& x : arrays)

@@ -15,8 +15,8 @@
 
 namespace syncnorm::test {
 
-/// What CAF's logger writes into a file while `use(system)` runs: component and
-/// message, a line each.
+/// What CAF's logger writes to a file while `use(system)` runs: component and
+/// message, one line each.
 template <class Config = config, class Use>
 std::string logged(const std::string& level, Use use) {
   auto folder = std::filesystem::temp_directory_path() / "syncnorm-XXXXXX";

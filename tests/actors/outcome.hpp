@@ -30,7 +30,8 @@ struct outcome {
     return describe(error);
   }
 
-  /// Whether this is one error of that code whose text has all the parts.
+  /// Whether this is exactly one error, with code `code` and a text that
+  /// contains all `parts`.
   [[nodiscard]] bool failed(errc code,
                             const std::vector<std::string>& parts = {}) const {
     if (count != 1 || value || code_of(error) != code)
@@ -42,7 +43,7 @@ struct outcome {
   }
 };
 
-/// Takes the outcome out of what a blocking call returned.
+/// Makes an outcome of what a blocking call returned.
 template <class T>
 outcome<T> outcome_of(caf::expected<T> result) {
   outcome<T> x;
@@ -53,8 +54,8 @@ outcome<T> outcome_of(caf::expected<T> result) {
   return x;
 }
 
-/// Why there is no value; nothing if there is one, which `describe` must not be
-/// asked for: doctest prints messages of checks that hold, too, if told to.
+/// Why there is no value; empty if there is one. `describe` must not be called
+/// then; but doctest, if told to, also prints messages of checks that hold.
 template <class T>
 std::string why_not(const caf::expected<T>& result) {
   return result ? std::string{} : describe(result.error());

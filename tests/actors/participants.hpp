@@ -20,7 +20,7 @@ struct rounds_seen {
 };
 
 /// An event-driven participant that runs rounds without a pause. Identifier 0
-/// leads; it starts when it is told to go, the others when they are registered.
+/// leads; it starts on request, the others when they are registered.
 class rounds_actor : public caf::event_based_actor {
 public:
   using master_type = sync_master_actor<double, double>;
@@ -85,8 +85,8 @@ private:
   rounds_seen seen_;
 };
 
-/// Runs rounds with that many participants, the owner included, and returns
-/// what each saw.
+/// Runs rounds with the given number of participants, the owner included, and
+/// returns what each saw.
 inline std::vector<rounds_seen>
 run_participants(caf::actor_system& system, rounds_actor::master_type master,
                  int participants, std::int64_t rounds,

@@ -19,14 +19,14 @@
 
 namespace syncnorm::test {
 
-/// A master, up to three relays deep in any shape, and up to twelve replicas,
-/// whose every message the test sends itself. Any of the relays, with those who
-/// register with it, may live on another node.
+/// A master, relays in any shape up to three deep, and up to twelve replicas;
+/// the test itself sends each of their messages. Any of the relays, with those
+/// that register with it, may live on another node.
 class random_tree : public replica_tree<block, block> {
 public:
   using base = replica_tree<block, block>;
 
-  /// @param other  the other node; null: there is none.
+  /// @param other  the other node, or null if there is none.
   random_tree(caf::actor_system& system, caf::actor_system* other,
               std::mt19937& random, const sync_options& options)
       : base{system,
@@ -54,7 +54,7 @@ public:
     return test::below(random_, n);
   }
 
-  /// The owner included.
+  /// The number of replicas, the owner included.
   [[nodiscard]] std::int64_t replicas() const noexcept {
     return shape_.replicas();
   }
@@ -63,7 +63,7 @@ public:
     return std::ssize(relays_);
   }
 
-  /// With whom a replica registers.
+  /// The master or relay with which a replica registers.
   const block_master& home(std::int64_t replica) {
     return at(shape_.home(replica));
   }
@@ -74,12 +74,12 @@ public:
     dead_.insert(static_cast<std::size_t>(relay));
   }
 
-  /// Whether a relay has been killed since all have registered.
+  /// How many relays have been killed since all registered.
   [[nodiscard]] std::int64_t nr_dead_relays() const noexcept {
     return std::ssize(dead_);
   }
 
-  /// Whether one on the replica's way to the master has been.
+  /// Whether a relay on the replica's way to the master has been killed.
   [[nodiscard]] bool is_cut_off(std::int64_t replica) const {
     return shape_.any_above(shape_.home(replica), [this](std::size_t relay) {
       return dead_.contains(relay);
@@ -96,7 +96,7 @@ public:
       enlist(home(i), replica_range{i, 1});
   }
 
-  /// The shape, for who reads a failed check.
+  /// The shape, for readers of a failed check.
   [[nodiscard]] std::string text() const {
     auto result = std::to_string(replicas()) + " replicas";
     for (std::size_t i = 0; i < relays_.size(); ++i)
@@ -111,7 +111,7 @@ protected:
 
 private:
   struct relay {
-    /// On the other node.
+    /// Whether it is on the other node.
     bool is_far = false;
     block_master handle{};
   };
@@ -135,7 +135,7 @@ private:
                                           merge_blocks);
   }
 
-  /// The handle of that actor on the other side.
+  /// The handle of `x` on the other node.
   static block_master across(caf::actor_system& from, caf::actor_system& to,
                              const block_master& x) {
     auto port = publish_master(from, x);
@@ -147,7 +147,8 @@ private:
     return *result;
   }
 
-  /// And those below them, whose parent is gone. Parents come first.
+  /// Also replaces the relays below them, whose parent is gone. Parents come
+  /// first.
   void replace_dead_relays() {
     for (std::size_t i = 0; i < relays_.size(); ++i) {
       auto parent = shape_.relays()[i].parent;

@@ -34,7 +34,7 @@ inline sync_reduction<block, block> sum_of_blocks() {
   return {.merge = merge_blocks, .finish = [](block x) { return x; }};
 }
 
-/// Values whose sum has other bits in another order.
+/// Values whose sum has different bits in a different order.
 inline block block_of(std::int64_t identifier, int round = 0) {
   std::vector<double> values;
   for (int i = 0; i < 40; ++i)
@@ -44,8 +44,8 @@ inline block block_of(std::int64_t identifier, int round = 0) {
   return block{std::move(values)};
 }
 
-/// Replicas 0 to n - 1, each an actor whose every message the test sends
-/// itself, of a master and any relays between.
+/// Replicas 0 to n - 1 of a master, with any relays between: each is an actor,
+/// and the test itself sends each of its messages.
 template <class In, class Out>
 class replica_tree {
 public:
@@ -98,7 +98,8 @@ public:
         throw std::runtime_error{x.text()};
   }
 
-  /// A replica's message; the result is a function that waits for the outcome.
+  /// Sends a replica's message; the result is a function that waits for the
+  /// outcome.
   std::function<outcome<Out>()> send(std::int64_t identifier, In message) {
     if (identifier == 0)
       return later(run_master(actor(0), master_, std::move(message)));
@@ -110,7 +111,7 @@ public:
     return pipes_.at(identifier);
   }
 
-  /// Sends for `replicas` and waits for what all of them get.
+  /// Sends for all `replicas` replicas and waits for what each of them gets.
   std::vector<outcome<Out>>
   run(std::int64_t replicas, const std::function<In(std::int64_t)>& message) {
     std::vector<std::function<outcome<Out>()>> waiting;

@@ -18,8 +18,8 @@ namespace syncnorm::test {
 using master_type = sync_master_actor<block, block>;
 using pipe_type = slave_pipe<block, block>;
 
-/// Adds the messages in the order of their identifiers: in another order the
-/// sum has other bits.
+/// Adds the messages in the order of their identifiers: in a different order
+/// the sum has different bits.
 inline std::vector<identified<block>>
 add_blocks(std::span<identified<block>> xs) {
   std::vector<double> sum(xs[0].message.begin(), xs[0].message.end());

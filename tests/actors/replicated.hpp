@@ -46,7 +46,7 @@ inline void check_works(layers& copies) {
   CHECK(means == std::vector<double>(copies.size(), (n - 1) / 2));
 }
 
-/// Checks that the same modules work after they were released and replicated.
+/// Checks that the same modules work after being released and replicated.
 inline void check_works_again(layers& copies) {
   release_replicas(copies);
   execute_replication_callbacks(copies);

@@ -49,7 +49,7 @@ struct served_master : two_systems {
     return *master;
   }
 
-  /// The next line about somebody who was refused.
+  /// The next line about a refused connection.
   std::string refusal() {
     std::string result;
     listener->receive([&](std::string& line) { result = std::move(line); });
@@ -57,7 +57,7 @@ struct served_master : two_systems {
   }
 };
 
-/// What both nodes show.
+/// The certificates that both nodes show.
 struct with_certificates {
   train::certificates files;
 
@@ -69,8 +69,8 @@ struct with_certificates {
 };
 
 struct master_by_tls : with_certificates, served_master {
-  /// Nobody who is only silent is lost while a test runs, and no heartbeat
-  /// wakes a connection.
+  /// No node counts as lost merely for silence while a test runs, and no
+  /// heartbeat wakes a connection.
   master_by_tls()
       : served_master{{.tls = node(), .lost_after = std::chrono::minutes{10}}} {
   }

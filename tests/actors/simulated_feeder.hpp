@@ -16,25 +16,25 @@
 #include <string>
 #include <vector>
 
-// Who asks the slave actors of a layer for passes, several at a time, and does
+// Actors that ask a layer's slave actors for passes, several at a time, and do
 // something wrong now and then.
 
 namespace syncnorm::test {
 
-/// What all copies are asked for, in this order.
+/// A pass that all copies are asked for, in this order.
 struct simulated_pass {
   bool is_backward = false;
   std::size_t batch = 0;
 };
 
-/// What one copy has answered.
+/// One copy's answer.
 struct simulated_answer {
   bool is_asked = false;
   outcome<tensor> got{};
   std::uint64_t pass_id = 0;
 };
 
-/// Of each batch that one copy has a part of.
+/// One copy's part of a batch.
 struct simulated_part {
   tensor x, dy;
   simulated_answer forward{}, backward{};
@@ -43,18 +43,18 @@ struct simulated_part {
 struct simulated_feed {
   std::mt19937 random;
   std::vector<simulated_pass> passes{};
-  /// By copy, then batch.
+  /// Indexed by copy, then batch.
   std::vector<std::vector<simulated_part>> parts{};
   std::vector<batch_norm_slave_actor> slaves{};
   /// How many passes may be asked for at a time.
   int window = 1;
   /// How many misdeeds may still happen.
   int misdeeds = 0;
-  /// What those who asked for metrics now and then were answered.
+  /// The answers to occasional requests for metrics.
   std::vector<std::shared_ptr<outcome<sync_metrics>>> questions{};
 };
 
-/// Of one copy.
+/// The feeder of one copy.
 class simulated_feeder final : public caf::event_based_actor {
 public:
   simulated_feeder(caf::actor_config& config, simulated_feed& feed,
@@ -107,7 +107,7 @@ private:
       ask_forward(part, is_other ? too_wide() : part.x);
   }
 
-  /// A channel too many.
+  /// A tensor with one channel too many.
   tensor too_wide() const {
     std::array<std::int64_t, 3> sizes{2, parts_[0].x.layout.shape.channels + 1,
                                       1};

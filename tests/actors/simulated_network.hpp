@@ -18,8 +18,8 @@
 #include <vector>
 
 // Nodes and the connections between them, without a network: actors of one
-// simulated system, of which the test says where they live, and which have
-// proxies of each other as CAF's middleman makes them.
+// simulated system. The test says where they live, and they have proxies of
+// each other as CAF's middleman makes them.
 
 namespace syncnorm::test {
 
@@ -33,12 +33,12 @@ struct direction {
 
 /// What a connection brings.
 struct simulated_packet {
-  /// A message; no receiver where an actor's end is told.
+  /// A message; no receiver if this reports an actor's end.
   caf::strong_actor_ptr receiver{};
   caf::strong_actor_ptr sender{};
   caf::message_id id{};
   caf::message content{};
-  /// Whose end is told, the proxy, and why.
+  /// The proxy of the actor whose end is reported, and why it ended.
   caf::strong_actor_ptr ended{};
   caf::error reason{};
 };
@@ -74,12 +74,12 @@ private:
 
   simulated_network& network_;
   const direction way_;
-  /// Null once it has ended, or its node is lost.
+  /// Null once the actor has ended or its node is lost.
   caf::strong_actor_ptr there_;
 };
 
-/// All connections. Messages of one arrive in their order, those of several in
-/// any.
+/// All connections. Messages on one arrive in order, those on several in any
+/// order.
 class simulated_network {
 public:
   explicit simulated_network(caf::actor_system& system) : system_{&system} {}
@@ -91,8 +91,8 @@ public:
     *is_there_ = false;
   }
 
-  /// The handle that node `at` has of an actor that lives on node `home`: of
-  /// one that has ended if those have lost each other.
+  /// The handle that node `at` has of an actor on node `home`; if these nodes
+  /// have lost each other, that of an ended actor.
   caf::strong_actor_ptr seen(std::size_t at, std::size_t home,
                              const caf::strong_actor_ptr& actor) {
     if (!actor || at == home)
@@ -106,7 +106,7 @@ public:
     return result;
   }
 
-  /// Whether any node has a handle of an actor of another one.
+  /// Whether any node has a handle of an actor on another one.
   [[nodiscard]] bool has_proxies() const {
     return std::ranges::any_of(proxies_,
                                [](const auto& x) { return !x.second.empty(); });
@@ -140,7 +140,8 @@ public:
 
   // -- lost connections -------------------------------------------------------
 
-  /// Nothing arrives any more, either way; both sides have still to notice.
+  /// Nothing arrives any more, in either direction; both sides have yet to
+  /// notice.
   void cut(std::size_t one, std::size_t other) {
     for (auto way : {direction{one, other}, direction{other, one}}) {
       unnoticed_.push_back(way);
@@ -155,7 +156,7 @@ public:
     });
   }
 
-  /// Between which nodes.
+  /// The pairs of nodes whose connections are cut.
   [[nodiscard]] const std::vector<direction>& cuts() const noexcept {
     return cuts_;
   }
@@ -176,7 +177,7 @@ public:
     return true;
   }
 
-  /// When both sides have noticed: what was cut is connected again.
+  /// Reconnects what was cut; both sides must have noticed.
   std::vector<direction> mend() {
     return std::exchange(cuts_, {});
   }
@@ -210,7 +211,7 @@ private:
     return result;
   }
 
-  /// An identity unlike this system's own.
+  /// An identity different from this system's own.
   static caf::node_id node_of(std::size_t number) {
     constexpr std::size_t digits = 40;
     auto process = static_cast<std::uint32_t>(number + 1);
@@ -247,12 +248,12 @@ private:
   }
 
   caf::actor_system* system_;
-  /// Of each node, by the actor for which they stand.
+  /// Each node's proxies, by the actor that they stand for.
   std::map<std::size_t, proxies> proxies_;
   std::map<direction, std::deque<simulated_packet>> packets_;
   std::vector<direction> cuts_;
   std::vector<direction> unnoticed_;
-  /// Actors may outlive it, and tell of their end.
+  /// Actors may outlive the network, and then report their end.
   std::shared_ptr<bool> is_there_ = std::make_shared<bool>(true);
 };
 
@@ -271,7 +272,7 @@ simulated_proxy::enqueue(caf::mailbox_element_ptr message,
   return detail::enqueue_result(there_ != nullptr);
 }
 
-/// Any actor takes a message, or any connection brings one.
+/// A random actor takes a message, or a random connection brings one.
 /// @returns whether there was one.
 inline bool step(simulation& here, simulated_network& network,
                  std::mt19937& random) {

@@ -19,7 +19,7 @@
 
 namespace syncnorm::test {
 
-/// What a replica does in place of sending one message in time.
+/// What a replica does instead of sending one message in time.
 enum class misdeed {
   dies,
   gives_up,
@@ -30,29 +30,29 @@ enum class misdeed {
   comes_late
 };
 
-/// A message of a replica's, and what came of it.
+/// A replica's message, and its outcome.
 struct attempt {
   outcome<block> got;
-  /// Of one that did nothing wrong.
+  /// Whether the sender did nothing wrong.
   bool is_honest = true;
-  /// Whoever sent it is gone, and waits for nothing.
+  /// The sender is gone, and no longer waits for the outcome.
   bool is_orphan = false;
 };
 
-/// What is known of one replica, whichever actor it is.
+/// What is known about one replica, whichever actor plays it.
 struct simulated_record {
   std::vector<attempt> attempts;
   /// How many of these have a value.
   std::int64_t values = 0;
-  /// How many shall have.
+  /// How many are to have one.
   std::int64_t goal = 0;
   /// Errors since the last value.
   int errors = 0;
-  /// Does nothing until it is told to.
+  /// Does nothing until told to.
   bool has_stopped = false;
   /// Sleeps before it sends.
   bool is_late = false;
-  /// Counts the actors that were this replica: only the last one is.
+  /// Counts the actors that have been this replica: only the last one still is.
   int incarnation = 0;
 
   /// Whether it waits for an answer.
@@ -77,13 +77,13 @@ struct simulated_world {
   std::vector<simulated_record> replicas{};
   /// How many misdeeds may still happen.
   int misdeeds = 0;
-  /// Those who go on when they are told to: whose registration was refused, or
-  /// who are ahead of the others.
+  /// Actors that go on when told to: their registration was refused, or they
+  /// are ahead of the others.
   std::vector<caf::actor> waiting{};
-  /// What happened, for who reads a failed check.
+  /// What happened, for readers of a failed check.
   std::string log{};
 
-  /// Whether all who go on have as many values as they shall have.
+  /// Whether all replicas that go on have reached their goal.
   [[nodiscard]] bool is_done() const {
     return std::ranges::all_of(replicas, [](const auto& x) {
       return x.has_stopped || x.values >= x.goal;
@@ -117,7 +117,8 @@ public:
 
 private:
   void go_on() {
-    // Enough for whoever is told again and again that its place is taken.
+    // Enough for a replica that is told again and again that its place is
+    // taken.
     constexpr int too_many = 10;
     me_.has_stopped = me_.has_stopped || me_.errors > too_many;
     if (incarnation_ != me_.incarnation || me_.has_stopped || world_.is_done())
@@ -209,7 +210,7 @@ private:
     is_busy_ = false;
   }
 
-  /// About as long as the deadline.
+  /// Sleeps for about as long as the deadline.
   void sleep() {
     static constexpr int milliseconds[] = {5000,  9900,  9999,  10001,
                                            10100, 10300, 11200, 15000};
@@ -242,8 +243,8 @@ private:
     return me_.attempts.size() - 1;
   }
 
-  /// At this replica's place which of its messages that is, from 1: so a sum
-  /// says which messages are in it.
+  /// Has the message's number, from 1, at this replica's place: so a sum shows
+  /// which messages are in it.
   block message(std::size_t number) const {
     std::vector<double> values(world_.replicas.size());
     values[static_cast<std::size_t>(identifier_)] =
@@ -285,11 +286,11 @@ private:
   const int incarnation_;
   block_master home_;
   std::int64_t identifier_;
-  /// Of the next message; nothing unless registered.
+  /// The tag of the next message; empty unless registered.
   std::optional<round_tag> tag_;
   std::optional<slave_pipe<block, block>> pipe_;
   bool is_busy_ = false;
-  /// Has let the others catch up.
+  /// Whether it has let the others catch up.
   bool has_rested_ = false;
 };
 

@@ -30,7 +30,7 @@ public:
       : system_{&system},
         options_{resolve(make_sync_options(options), system.config())} {}
 
-  /// One for each of those, which they have until they have ended.
+  /// Spawns a slave for each of `copies`, which owns its copy until it ends.
   void spawn(const replicas& copies, const sight& seen) {
     auto count = std::ssize(copies);
     master_ = count == 1 ? batch_norm_master_actor{}
@@ -49,7 +49,7 @@ public:
     return all_;
   }
 
-  /// Null if there is one copy.
+  /// Null if there is only one copy.
   [[nodiscard]] const batch_norm_master_actor& master() const {
     return master_;
   }
@@ -59,7 +59,7 @@ public:
     return are_ready(registered_);
   }
 
-  /// Then: whether all take part.
+  /// Whether all take part, once `are_answered()`.
   [[nodiscard]] bool take_part() {
     auto answers = std::exchange(registered_, {});
     return std::ranges::all_of(answers, [](auto& x) { return !!x->get(); });

@@ -14,10 +14,10 @@
 
 namespace syncnorm::test {
 
-/// A master, relays and replicas on any nodes, and what befalls them.
+/// A master, relays and replicas on any nodes, and what happens to them.
 class simulated_tree {
 public:
-  /// @param nodes 1: there is no network.
+  /// @param nodes with 1 there is no network.
   simulated_tree(simulated_system& here, std::uint32_t seed, std::int64_t nodes,
                  const sync_options& options)
       : here_{here},
@@ -52,7 +52,7 @@ public:
     world_.waiting.clear();
     replicas_.clear();
     relays_.clear();
-    // Who asks when its connection is lost has an answer.
+    // An actor that asks when its connection is lost gets an answer.
     here_.run_to_the_end();
     network_.close();
     here_.run_to_the_end();
@@ -74,7 +74,7 @@ public:
     return shape_.home(replica).has_value();
   }
 
-  /// Whether anything between that replica and the master was lost, ever.
+  /// Whether anything between this replica and the master was ever lost.
   [[nodiscard]] bool was_cut_off(std::int64_t replica) const {
     return replicas_[static_cast<std::size_t>(replica)].was_cut_off
            || shape_.any_above(shape_.home(replica), [this](std::size_t i) {
@@ -82,7 +82,7 @@ public:
               });
   }
 
-  /// Replicas go on until each has so many values more.
+  /// Replicas go on until each has `values` more values.
   void go_on(std::int64_t values, int misdeeds) {
     world_.misdeeds = misdeeds;
     for (std::int64_t i = 0; i < replicas(); ++i) {
@@ -94,13 +94,13 @@ public:
     }
   }
 
-  /// Any actor takes a message, or any connection brings one.
+  /// A random actor takes a message, or a random connection brings one.
   /// @returns whether there was one.
   bool step() {
     return test::step(here_, network_, world_.random);
   }
 
-  /// The next timer rings, or a node hears that it has lost another.
+  /// The next timer rings, or a node notices that it has lost another.
   /// @returns whether there was any.
   bool wait() {
     if (network_.is_all_noticed() || below(2) == 0)
@@ -112,7 +112,7 @@ public:
     return network_.notice(world_.random);
   }
 
-  /// Whether all who go on have as many values as they shall have.
+  /// Whether all replicas that go on have reached their goal.
   [[nodiscard]] bool is_done() const {
     return world_.is_done();
   }
@@ -124,7 +124,7 @@ public:
     });
   }
 
-  /// Whether one waits for a master that all nodes know to be lost for it.
+  /// Whether a replica waits for a master that all nodes know it has lost.
   [[nodiscard]] bool is_waiting_for_lost() const {
     if (!network_.is_all_noticed())
       return false;
@@ -135,8 +135,8 @@ public:
     return false;
   }
 
-  /// Whether all are there, active, and reach the master: then nobody has to
-  /// wait for the clock.
+  /// Whether all exist, are active, and reach the master: then none has to wait
+  /// for the clock.
   [[nodiscard]] bool is_whole() const {
     return network_.cuts().empty() && world_.waiting.empty()
            && std::ranges::none_of(relays_,
@@ -146,7 +146,7 @@ public:
               });
   }
 
-  /// Those go on who wait until they are told to.
+  /// Tells all that wait for it to go on.
   /// @returns whether there was one.
   bool retry() {
     auto waiting = std::exchange(world_.waiting, {});
@@ -193,7 +193,7 @@ public:
         replica(i).was_cut_off = true;
   }
 
-  /// Spawns anew who has ended, and who cannot reach the master.
+  /// Respawns the actors that have ended or cannot reach the master.
   void repair() {
     tell("repair");
     while (notice())
@@ -216,7 +216,7 @@ public:
         spawn_replica(i);
   }
 
-  /// The shape and what has happened, for who reads a failed check.
+  /// The shape and what has happened, for readers of a failed check.
   [[nodiscard]] std::string text() const {
     auto result = std::to_string(replicas()) + " replicas";
     for (std::size_t i = 0; i < relays_.size(); ++i)
@@ -297,7 +297,7 @@ private:
     });
   }
 
-  /// Their handles are of a connection that was lost.
+  /// Replaces the actors whose handles belong to the lost connection.
   void replace_behind(direction cut) {
     for (std::size_t i = 0; i < relays_.size(); ++i)
       if (is_same({relays_[i].node, node_of(shape_.relays()[i].parent)}, cut))
@@ -307,7 +307,7 @@ private:
         end_replica(i);
   }
 
-  /// Whether the replica's way to the master does.
+  /// Whether the replica's way to the master crosses `cut`.
   bool crosses(std::int64_t i, direction cut) const {
     auto home = shape_.home(i);
     return is_same({node_of_replica(i), node_of(home)}, cut)

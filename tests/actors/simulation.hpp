@@ -12,9 +12,8 @@
 #include <cstddef>
 
 // Actors without threads: the test says which of them takes its next message,
-// and its clock stands still until somebody waits for it. What happens is a
-// function of the numbers that the test draws; a run that has gone wrong goes
-// wrong again.
+// and its clock stands still until somebody waits for it. What happens depends
+// only on the numbers that the test draws; a run that has failed fails again.
 
 namespace syncnorm::test {
 
@@ -27,7 +26,7 @@ using simulated_scheduler = caf::detail::test_coordinator;
 
 /// An actor system. It cannot end before all its actors have.
 struct simulation {
-  /// @param config of which the scheduler is exchanged.
+  /// @param config its scheduler is replaced.
   explicit simulation(caf::actor_system_config& config)
       : system{without_threads(config)} {}
 
@@ -40,7 +39,7 @@ struct simulation {
     return scheduler.jobs.size();
   }
 
-  /// The one at `position` of those takes a message.
+  /// The one at `position` among these takes a message.
   void run(std::size_t position) {
     auto begin = scheduler.jobs.begin();
     auto chosen = begin + static_cast<std::ptrdiff_t>(position);
@@ -48,7 +47,7 @@ struct simulation {
     run_first();
   }
 
-  /// All take all that they have, in any order, and so do their timers.
+  /// All actors take all of their messages, in any order; so do their timers.
   void run_to_the_end() {
     do {
       while (ready() != 0)
@@ -57,7 +56,7 @@ struct simulation {
   }
 
 #if SYNCNORM_CAF_LEGACY
-  /// The clock goes on until the next timer rings.
+  /// Advances the clock until the next timer rings.
   /// @returns whether there was one.
   bool ring() {
     return scheduler.trigger_timeout();
@@ -73,7 +72,7 @@ private:
     scheduler.run_once();
   }
 #else
-  // CAF 1.x has what follows as well, but not in its library.
+  // CAF 1.x has the following as well, but not in its library.
 
   bool ring() {
     auto& clock = static_cast<caf::detail::test_actor_clock&>(system.clock());

@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-// Slave actors, and a client that has several requests to them at a time.
+// Slave actors, and a client with several open requests to them at a time.
 
 namespace syncnorm::test {
 
@@ -40,7 +40,7 @@ struct answer {
   std::uint64_t pass_id = 0;
 };
 
-/// Requests that stay open until they are awaited: what a pipeline does.
+/// Requests that stay open until they are awaited, as in a pipeline.
 class client {
 public:
   explicit client(caf::actor_system& system) : self_{system} {}
@@ -113,7 +113,7 @@ inline void check_near(const tensor& got, const tensor& want) {
   });
 }
 
-/// What one device answers to the micro-batch `xs`, `dys`.
+/// One device's results for the micro-batch `xs`, `dys`.
 struct expectation {
   std::vector<tensor> y, dx;
 

@@ -15,8 +15,8 @@
 #include <memory>
 #include <vector>
 
-// Slave actors in the hands of somebody else's actors: copies of an online
-// layer, what they are fed, and what should come out.
+// Slave actors used by an application's actors: copies of an online layer,
+// their input, and the expected output.
 
 namespace syncnorm::test {
 
@@ -27,7 +27,7 @@ struct fed_stages {
   batch_norm_options options{
       .name = "stream", .channels = 3, .type = dtype::float64, .online = true};
   std::vector<std::unique_ptr<batch_norm_stage>> stages;
-  /// For each copy its part of each batch.
+  /// For each copy, its part of each batch.
   std::vector<std::vector<tensor>> xs{copies};
 
   explicit fed_stages(caf::actor_system& system) {

@@ -68,7 +68,7 @@ caf::error error_of(Pending pending) {
   return result;
 }
 
-/// Parts of `count` copies of some batches: unequal, some of them empty.
+/// The parts of some batches for `count` copies: unequal, some of them empty.
 inline std::vector<std::vector<shared_tensor>>
 make_parts(std::size_t count, std::size_t batches,
            dtype type = dtype::float64) {
@@ -104,7 +104,7 @@ inline answers one_by_one(slaves& to,
   return result;
 }
 
-/// In groups of 1, 2, 3, ... batches, all asked for at once.
+/// The answers for groups of 1, 2, 3, ... batches, all asked for at once.
 inline answers together(slaves& to,
                         const std::vector<std::vector<shared_tensor>>& xs) {
   auto copies = xs.size();
@@ -140,7 +140,7 @@ inline answers together(slaves& to,
   return result;
 }
 
-/// dx of all of `of`, with x as dy; none where there are no pass ids.
+/// dx of all answers in `of`, with x as dy; none where there is no pass id.
 inline std::vector<shared_tensor>
 backward(slaves& to, const std::vector<std::vector<shared_tensor>>& xs,
          const answers& of) {

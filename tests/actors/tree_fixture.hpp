@@ -15,8 +15,8 @@ namespace syncnorm::test {
 
 using tree_type = replica_tree<block, block>;
 
-/// Replica 0 owns the master, 1 and 2 are its slaves, a relay stands for 3 to
-/// 12, of which 5 to 8 stand behind a relay of their own.
+/// Replica 0 owns the master, 1 and 2 are its slaves; a relay stands for 3 to
+/// 12, of which 5 to 8 are behind a relay of their own.
 struct tree_fixture : system_fixture {
   tree_fixture() = default;
 
@@ -53,7 +53,7 @@ struct tree_fixture : system_fixture {
   }
 
   /// All replicas but `missing` send, then `fault` happens; checks that all of
-  /// them get the same error of that code, with the parts in its text.
+  /// them get the same error, with code `code` and the parts in its text.
   template <class Fault>
   void fails(std::int64_t missing, Fault fault, errc code,
              const std::vector<std::string>& parts) {

@@ -14,11 +14,11 @@
 
 namespace syncnorm::test {
 
-/// Which replicas and relays register with whom: a master, and up to three
-/// relays deep.
+/// Which replicas and relays register with which: a master, and relays up to
+/// three deep.
 class tree_shape {
 public:
-  /// Nothing: the master.
+  /// Empty for the master.
   using place = std::optional<std::size_t>;
 
   struct relay {
@@ -26,15 +26,15 @@ public:
     place parent;
   };
 
-  /// Any of that many replicas, the owner included, which is number 0 and leads
-  /// the master.
+  /// A random shape for `replicas` replicas, including the owner, which is
+  /// number 0 and leads the master.
   tree_shape(std::mt19937& random, std::int64_t replicas)
       : random_{&random},
         homes_(static_cast<std::size_t>(replicas)) {
     grow({1, replicas - 1}, std::nullopt, 0);
   }
 
-  /// Those that others are behind come first.
+  /// A relay comes before those behind it.
   [[nodiscard]] const std::vector<relay>& relays() const noexcept {
     return relays_;
   }
@@ -43,12 +43,12 @@ public:
     return std::ssize(homes_);
   }
 
-  /// With whom a replica registers.
+  /// Where a replica registers.
   [[nodiscard]] place home(std::int64_t replica) const {
     return homes_[static_cast<std::size_t>(replica)];
   }
 
-  /// Whether `is` of any relay on the way from there to the master.
+  /// Whether `is` holds for any relay on the way from `from` to the master.
   template <class Predicate>
   [[nodiscard]] bool any_above(place from, Predicate is) const {
     for (; from; from = relays_[*from].parent)
@@ -57,7 +57,7 @@ public:
     return false;
   }
 
-  /// Of a relay, for who reads a failed check.
+  /// Describes a relay, for readers of a failed check.
   [[nodiscard]] std::string text(std::size_t relay) const {
     const auto& range = relays_[relay].range;
     return "a relay of " + std::to_string(range.count) + " from "

@@ -28,11 +28,11 @@ struct network_config : config {
   }
 };
 
-/// Two actor systems, of which each is another node to the other one.
+/// Two actor systems, each of which is another node to the other.
 struct two_systems {
   two_systems() = default;
 
-  /// The limit is the first one's.
+  /// `max_message` applies only to the first one.
   explicit two_systems(const node_options& options)
       : cfg{options},
         other_cfg{node_options{.tls = options.tls,

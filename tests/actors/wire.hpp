@@ -12,8 +12,8 @@
 
 namespace syncnorm::test {
 
-/// What `x` becomes on its way to another node. On 0.17 what holds messages
-/// needs a `system`.
+/// What `x` becomes on its way to another node. On 0.17 types that hold
+/// messages need a `system`.
 template <class T>
 std::vector<std::byte>
 serialize(const T& x, [[maybe_unused]] caf::actor_system* system = nullptr) {
@@ -31,8 +31,8 @@ serialize(const T& x, [[maybe_unused]] caf::actor_system* system = nullptr) {
   return {bytes.begin(), bytes.end()};
 }
 
-/// Reads `x` from what `serialize` made. Returns false if that is no T. What
-/// holds messages or actors needs a `system`.
+/// Reads `x` from what `serialize` made. Returns false if that is no T. Types
+/// that hold messages or actors need a `system`.
 template <class T>
 bool deserialize(std::span<const std::byte> bytes, T& x,
                  [[maybe_unused]] caf::actor_system* system = nullptr) {

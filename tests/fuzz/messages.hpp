@@ -12,7 +12,7 @@
 #include <string_view>
 
 // Everything that a message from another node can hold, read from arbitrary
-// bytes: the first byte says as what.
+// bytes: the first byte says as which kind.
 
 namespace syncnorm::fuzz {
 
@@ -29,7 +29,7 @@ bool read_as(std::span<const std::byte> bytes, caf::actor_system&) {
          && test::serialize(y) == first;
 }
 
-/// A relay's message goes on to the master, which unwraps it.
+/// A relay's message is passed on to the master, which unwraps it.
 inline bool read_parts(std::span<const std::byte> bytes,
                        caf::actor_system& system) {
   relay_parts x;
@@ -40,7 +40,7 @@ inline bool read_parts(std::span<const std::byte> bytes,
   return !parts || parts->size() == x.first.size();
 }
 
-/// A relay's reason goes into texts and logs.
+/// A relay's reason is written to texts and logs.
 inline bool read_reason(std::span<const std::byte> bytes,
                         caf::actor_system& system) {
   caf::error x;
@@ -49,10 +49,10 @@ inline bool read_reason(std::span<const std::byte> bytes,
   return !describe(x).empty();
 }
 
-/// CAF 0.17 reads two types of its own, which any message may hold, as nobody
-/// can make safe here (docs/network.md): of a vector<char> it takes the memory
-/// that the announced size says, up to 4 GiB, before it looks for bytes, and of
-/// a config_value it throws what names none of its alternatives.
+/// CAF 0.17 reads two types of its own, which any message may hold, in a way
+/// that cannot be made safe here (docs/network.md): for a vector<char> it
+/// allocates the announced size, up to 4 GiB, before it looks for bytes, and
+/// for a config_value that names none of its alternatives it throws.
 inline bool holds_unsafe_type(std::span<const std::byte> bytes) {
   std::string_view text{reinterpret_cast<const char*>(bytes.data()),
                         bytes.size()};

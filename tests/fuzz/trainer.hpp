@@ -21,8 +21,8 @@
 #include <string>
 #include <vector>
 
-// Everything that the trainer reads and did not write itself just now: messages
-// of other processes, and files. The first byte says as what.
+// Everything that the trainer reads and has not just written itself: messages
+// of other processes, and files. The first byte says which kind.
 
 namespace syncnorm::fuzz {
 
@@ -40,7 +40,8 @@ bool read_with_actors(std::span<const std::byte> bytes,
          && test::serialize(y, &system) == first;
 }
 
-/// The bits of a sum; a NaN's are its arithmetic's own affair.
+/// The bits of a sum; all NaNs count as equal, as their bits depend on the
+/// arithmetic.
 inline std::vector<std::uint64_t> bits_of(const train::gradient_sum& x) {
   std::vector<std::uint64_t> result{x.finite, x.gradient.f32.size(),
                                     x.gradient.f64.size()};
@@ -53,8 +54,8 @@ inline std::vector<std::uint64_t> bits_of(const train::gradient_sum& x) {
   return result;
 }
 
-/// Gradients that replicas send are added or refused; a relay before some of
-/// them changes no bit.
+/// Gradients that replicas send are added or refused; a relay in front of some
+/// of them changes no bit.
 inline bool read_gradients(std::span<const std::byte> bytes,
                            caf::actor_system&) {
   std::vector<train::gradient_part> sent;
@@ -78,7 +79,7 @@ inline bool read_gradients(std::span<const std::byte> bytes,
   }
 }
 
-/// A step that a replica takes is one of its data set.
+/// A step that a replica accepts lies within its data set.
 inline bool read_step(std::span<const std::byte> bytes,
                       caf::actor_system& system) {
   constexpr std::uint64_t samples = 1000;
@@ -94,8 +95,8 @@ inline bool read_step(std::span<const std::byte> bytes,
   return read_as<train::step_plan>(bytes, system);
 }
 
-/// A state that a replica takes has as many values as its model, of its type,
-/// and no other; the corpus has one of a model in float32.
+/// A state that a replica accepts has as many values as its model, of the
+/// model's type, and no others; the corpus has one of a model in float32.
 inline bool read_model_state(std::span<const std::byte> bytes,
                              caf::actor_system& system) {
   train::model_state x;
@@ -114,8 +115,8 @@ inline bool read_model_state(std::span<const std::byte> bytes,
   return read_as<train::model_state>(bytes, system);
 }
 
-/// Who applies for a place, twice, with replicas of its own instead of what
-/// cannot be made up, is taken in once or refused, by lines that can be
+/// An application for a place, sent twice, with real replicas in place of those
+/// that cannot be made up, is accepted once or refused, with lines that can be
 /// printed.
 inline bool read_applicant(std::span<const std::byte> bytes,
                            caf::actor_system& system) {

@@ -29,8 +29,8 @@
 #include <string_view>
 #include <utility>
 
-// The trainer's files and texts, read from arbitrary bytes. What is refused is
-// refused by a `failure` of one line.
+// The trainer's files and texts, read from arbitrary bytes. Refused input
+// causes a `failure` of one line.
 
 namespace syncnorm::fuzz {
 
@@ -40,7 +40,7 @@ inline std::string_view text_of(byte_span bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-/// A file that is in memory alone, and goes with the object.
+/// A file that is only in memory, and is removed with the object.
 class memory_file {
 public:
   explicit memory_file(byte_span content) : number_{memfd_create("fuzz", 0)} {
@@ -65,7 +65,7 @@ private:
   int number_;
 };
 
-/// The first so many bytes, as the first byte says, and the rest.
+/// As many bytes as the first byte says, and the rest.
 inline std::pair<byte_span, byte_span> cut_in_two(byte_span bytes) {
   if (bytes.empty())
     return {};
@@ -92,13 +92,13 @@ inline bool is_sound(const train::labelled_images& x) {
          && std::ranges::all_of(x.labels, is_label);
 }
 
-/// As training and as held-out part.
+/// Whether the images can be both training and held-out part.
 inline bool becomes_data(const train::labelled_images& x) {
   return is_sound(x)
          && train::make_dataset(x, x)->mean.size() == x.shape.channels;
 }
 
-/// Labels, as many bytes as the first one says, then images; as gzip or not.
+/// Labels, as many bytes as the first one says, then images; gzipped or not.
 inline bool read_idx(byte_span bytes, caf::actor_system&) {
   auto parts = cut_in_two(bytes);
   return good_or_refused([&] {
@@ -116,7 +116,7 @@ inline bool read_cifar10(byte_span bytes, caf::actor_system&) {
   });
 }
 
-/// What was read is written as what is read the same again.
+/// What was read and written is read as the same again.
 inline bool read_metrics_file(byte_span bytes, caf::actor_system&) {
   return good_or_refused([&] {
     memory_file file{bytes};
@@ -138,8 +138,8 @@ inline bool read_run_state(byte_span bytes, caf::actor_system&) {
   });
 }
 
-/// What ends a checkpoint holds if it was put there, and not with a bit
-/// changed.
+/// The seal at the end of a checkpoint holds once it is added, and not after a
+/// bit has changed.
 inline bool read_seal(byte_span bytes, caf::actor_system&) {
   auto holds = [](std::string_view text) {
     try {
@@ -159,7 +159,7 @@ inline bool read_seal(byte_span bytes, caf::actor_system&) {
   return sealed && !holds(text);
 }
 
-/// What stands behind the equals sign of an option.
+/// The text after an option's equals sign.
 inline bool read_options(byte_span bytes, caf::actor_system&) {
   std::string text{text_of(bytes)};
   return good_or_refused([&] {
@@ -197,8 +197,8 @@ inline bool read_launch(byte_span bytes, caf::actor_system&) {
   });
 }
 
-/// What an applicant says that it would train; the first part is what it
-/// should.
+/// What an applicant says it would train; the first part is what it should
+/// train.
 inline bool read_identity(byte_span bytes, caf::actor_system&) {
   auto [expected, found] = cut_in_two(bytes);
   auto x = text_of(expected);

@@ -1,6 +1,6 @@
 #pragma once
 
-// A good set of arguments for every operation, of which a test breaks one.
+// A valid set of arguments for every operation; a test breaks one of them.
 
 #include "syncnorm/batch_norm.hpp"
 #include "tests/kernels/cases.hpp"
@@ -11,14 +11,14 @@
 
 namespace syncnorm::test {
 
-/// The address `bytes` behind p.
+/// The address `bytes` bytes behind p.
 template <class T>
 T* moved(T* p, std::ptrdiff_t bytes) {
   return reinterpret_cast<T*>(reinterpret_cast<std::uintptr_t>(p)
                               + std::uintptr_t(bytes));
 }
 
-/// All arguments of all operations, good ones. A test breaks one of them.
+/// Valid arguments for all operations. A test breaks one of them.
 struct arguments {
   static constexpr std::int64_t count = 5;
 

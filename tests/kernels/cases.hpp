@@ -43,14 +43,14 @@ inline const std::vector<tensor_shape> large_shapes{
     {8, 4, 70'000},    {40, 130, 500},   {3, 3, 350'000}, {2, 1030, 151},
     {2, 1, 1'100'000}, {3, 100, 13'007}, {1, 1, 140'001}};
 
-/// Outputs of several blocks, which are done from the last to the first: with
-/// few and many lines to a sample, folded rows, more than one tile of
+/// Outputs of several blocks, which are processed from the last to the first:
+/// with few and many lines per sample, folded rows, more than one tile of
 /// constants; and one plane that cannot be cut in two.
 inline const std::vector<tensor_shape> block_shapes{
     {3, 5, 40'003}, {7, 130, 499}, {5, 1030, 61},
     {311, 7, 101},  {401, 997, 1}, {1, 1, 140'001}};
 
-/// Planes that are shorter than a vector, or end within one.
+/// Planes that are shorter than a vector or end within one.
 inline const std::vector<tensor_shape> tiny_planes{
     {9000, 12, 2}, {9000, 12, 3}, {5000, 12, 9}, {20'000, 1, 1}};
 
@@ -60,7 +60,8 @@ struct layout_case {
   std::size_t skip = 0;
 };
 
-/// Gapless and aligned; and with gaps between samples and unaligned.
+/// Layouts without gaps and aligned; and with gaps between samples and
+/// unaligned.
 inline std::vector<layout_case> layouts_of(dtype type,
                                            const tensor_shape& shape) {
   std::vector<layout_case> result;
@@ -82,7 +83,7 @@ inline std::string describe(const tensor_layout& layout) {
          + std::to_string(layout.sample_stride);
 }
 
-/// Small tensors that count as too large for the caches: the samples lie far
+/// Small tensors that count as too large for the caches: their samples are far
 /// apart. Planes, rows of one and of several tiles of constants, rows that
 /// several fill the registers with, rows with gaps.
 inline std::vector<layout_case> far_apart(dtype type) {
@@ -102,8 +103,8 @@ inline std::vector<layout_case> far_apart(dtype type) {
   return result;
 }
 
-/// Calls `body()` as on each kind of CPU that is treated in another way. What
-/// they are asked for ahead has kernels of its own with AVX-512 alone.
+/// Calls `body()` as on each kind of CPU that is treated differently. What they
+/// are asked for ahead has kernels of its own with AVX-512 alone.
 template <class Body>
 void for_each_cpu(const Body& body) {
   auto here = cpu::this_cpu();
@@ -135,7 +136,7 @@ void for_each_target(const Body& body) {
 }
 
 /// Calls `body(layout_case)` for each dtype, layout and instruction set, and as
-/// on each kind of CPU where they have kernels of their own.
+/// on each kind of CPU where these have kernels of their own.
 template <class Body>
 void for_each_case(const std::vector<tensor_shape>& shapes, const Body& body) {
   for_each_target([&] {

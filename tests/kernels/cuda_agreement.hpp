@@ -32,7 +32,7 @@ public:
         {residual_.data(), true, static_cast<std::uint8_t*>(mask_.data())});
   }
 
-  /// By a mask that the caller gives: near zero, the backends' may differ.
+  /// Uses a mask from the caller: near zero, the backends' own may differ.
   void backward(const std::vector<std::byte>& bits) {
     buffer mask{ops_, bits};
     const auto* data = static_cast<const std::uint8_t*>(mask.data());
@@ -100,8 +100,8 @@ struct layer_data {
   host_tensor x, residual, dy;
 };
 
-/// Tensors of a layer are made of values up to about 10. The tolerances are
-/// those for another implementation.
+/// Tolerance for a layer's tensors, which are computed from values up to about
+/// 10: that for another implementation.
 inline double agreement(dtype type, double value) {
   return tolerance::of("libtorch: elements", type) * (std::abs(value) + 10);
 }

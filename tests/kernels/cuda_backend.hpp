@@ -1,7 +1,8 @@
 #pragma once
 
-// The operations as tests of the CUDA kernels call them, so that the same
-// checks run on a GPU and, without one, on the host (cuda_emulation.hpp).
+// The operations in the form in which tests of the CUDA kernels call them, so
+// that the same checks run on a GPU and, without one, on the host
+// (cuda_emulation.hpp).
 
 #include "syncnorm/batch_norm.hpp"
 #include "syncnorm/moments.hpp"
@@ -14,19 +15,19 @@
 
 namespace syncnorm::testing {
 
-/// Operations with the arguments of the public functions, less execution and
-/// workspace, and memory where they work.
+/// Operations with the arguments of the public functions, except execution and
+/// workspace, and memory for them to work on.
 class backend {
 public:
   virtual ~backend() = default;
 
   [[nodiscard]] virtual device where() const = 0;
 
-  /// Memory aligned to 256 bytes, all 0xff.
+  /// Memory aligned to 256 bytes and filled with 0xff.
   [[nodiscard]] virtual void* allocate(std::size_t bytes) = 0;
   virtual void release(void* memory) = 0;
   virtual void copy_in(void* to, const void* from, std::size_t bytes) = 0;
-  /// Waits for the operations before.
+  /// Waits for the operations before it.
   virtual void copy_out(void* to, const void* from, std::size_t bytes) = 0;
 
   virtual void batch_moments(const const_tensor_view& x, moments_view& out) = 0;
@@ -141,7 +142,7 @@ private:
   host_tensor host_;
 };
 
-/// An array of float32 or float64 of a backend, float64 on the outside.
+/// A backend's array of float32 or float64, with float64 as its interface.
 class placed_array {
 public:
   placed_array(backend& owner, dtype type, const std::vector<double>& values)

@@ -1,10 +1,9 @@
 #pragma once
 
 // The CUDA kernels on the host, one thread of a block after the other: all of
-// their code but the launch, the block reduction of CUB and the exchange of
-// mask bits in a warp. Finds what is wrong with the partition, the index
-// arithmetic, the vector accesses and the mathematics on a machine without a
-// GPU.
+// their code except the launch, CUB's block reduction and the exchange of mask
+// bits in a warp. Finds errors in the partition, the index arithmetic, the
+// vector accesses and the mathematics on a machine without a GPU.
 
 #include "kernels/cuda/add_tree.hpp"
 #include "kernels/cuda/merge_partials.hpp"
@@ -31,8 +30,8 @@ reduce_block(std::vector<cuda::counted<Reduction, Count>> shares) {
   return shares[0];
 }
 
-/// A block of a reduction over rows but for what it stores: returns the places
-/// of its threads.
+/// Runs a block of a reduction over rows, without its stores: returns the
+/// places of its threads.
 template <class Reduction>
 std::vector<cuda::row_place> reduce_rows(const cuda::row_task<Reduction>& task,
                                          std::int64_t tile, std::int64_t split,
@@ -141,7 +140,7 @@ struct emulate_merge {
       for (int group = 0; group < task.groups(); ++group)
         column[group * width] = task.share(c, group);
       for (int distance = 1; distance < task.groups(); distance *= 2)
-        // Backwards: none may write what one before it reads.
+        // Backwards: no group may write what one before it reads.
         for (int group = task.groups() - 1; group >= 0; --group)
           task.merge(column, group, distance);
       task.put(c, *column);

@@ -6,7 +6,7 @@
 
 namespace syncnorm::testing {
 
-/// The public functions; memory is left to those who derive.
+/// The public functions; derived classes provide the memory.
 class library_backend : public backend {
 public:
   explicit library_backend(const execution& run) : run_{run} {}

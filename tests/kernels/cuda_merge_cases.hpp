@@ -9,7 +9,7 @@
 
 namespace syncnorm::testing {
 
-/// Moments of R replicas that a backend holds; some of them empty, with NaN in
+/// Moments of R replicas in a backend's memory; some are empty, with NaN in
 /// their arrays, or without arrays.
 class placed_parts {
 public:
@@ -54,8 +54,8 @@ inline merged_result run_merge(backend& ops,
   return {out.count, mean.read(), m2.read()};
 }
 
-/// The union of R parts is that of all their values, and the same bits if
-/// aligned groups of `group` parts were merged before.
+/// The union of R parts has the moments of all their values, and the same bits
+/// if aligned groups of `group` parts were merged before.
 inline void check_merge(backend& ops, dtype type, std::int64_t channels,
                         int replicas, int group) {
   placed_parts parts{ops, type, channels, replicas};
@@ -111,7 +111,8 @@ inline void check_merge(backend& ops, dtype type, std::int64_t channels,
   }
 }
 
-/// `finalize_moments` by its formulas; in place and with running statistics.
+/// `finalize_moments` follows its formulas; in place and with running
+/// statistics.
 inline void check_finalize(backend& ops, dtype type, std::int64_t count,
                            const finalize_options& options, bool running) {
   const std::vector<double> mean{1.5, -2, 0.25}, m2{3, 0, 1e-6};
@@ -123,7 +124,7 @@ inline void check_finalize(backend& ops, dtype type, std::int64_t count,
   running_view view;
   if (running)
     view = {running_mean.data(), running_var.data()};
-  // Of nothing there may be no arrays.
+  // With a count of 0 there may be no arrays.
   ops.finalize_moments({count, count == 0 ? nullptr : mean_there.data(),
                         count == 0 ? nullptr : m2_there.data(), 3, type,
                         ops.where()},

@@ -7,21 +7,21 @@
 
 namespace syncnorm::testing {
 
-/// What is switched on in a call of an elementwise operation.
+/// The options of a call of an elementwise operation.
 struct pass_options {
   bool affine = true;
   bool residual = false;
   bool relu = false;
   bool mask = false;
   bool in_place = false;
-  /// The other tensors' samples stand further apart than those of x or dy.
+  /// The other tensors' samples are further apart than those of x or dy.
   bool spread_out = false;
-  /// From running statistics.
+  /// Uses running statistics.
   bool eval = false;
   eps_mode mode = eps_mode::plus;
 };
 
-/// The layout of what is written, and of the residual.
+/// The layout of the outputs and of the residual.
 inline tensor_layout other_layout(const tensor_layout& layout,
                                   const pass_options& options) {
   auto result = layout;

@@ -1,7 +1,7 @@
 #pragma once
 
-// The layouts and the data that the checks of the CUDA kernels run over, and
-// what they compare by.
+// The layouts and the data that the checks of the CUDA kernels use, and their
+// comparison.
 
 #include "tests/kernels/cuda_backend.hpp"
 #include "tests/kernels/tolerance.hpp"

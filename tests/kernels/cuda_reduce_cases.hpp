@@ -14,7 +14,7 @@ struct channel_moments {
   std::vector<double> m2;
 };
 
-/// By definition, in two passes.
+/// Moments by definition, in two passes.
 inline channel_moments moments_by_definition(const host_tensor& x) {
   auto channels = std::size_t(x.layout().shape.channels);
   auto count = static_cast<long double>(x.layout().shape.per_channel());
@@ -75,7 +75,7 @@ struct wanted_gradients {
 };
 
 /// `backward_reduce` gives the sums over each channel.
-/// @param extra_stride  how much further apart the samples of dy stand.
+/// @param extra_stride  how much further apart the samples of dy are.
 /// @param extra_offset  how many elements more are before dy.
 inline void check_backward_reduce(backend& ops, const placement& where,
                                   bool masked, wanted_gradients wanted,
@@ -146,8 +146,8 @@ inline void check_backward_reduce(backend& ops, const placement& where,
   }
 }
 
-/// `backward_reduce` and `backward_input` take what the mask leaves out of dy
-/// for 0: here all of it, and it is `spoiler`.
+/// `backward_reduce` and `backward_input` treat elements of dy that the mask
+/// excludes as 0: here all elements, each of which is `spoiler`.
 inline void check_masked(backend& ops, const tensor_layout& layout,
                          double spoiler) {
   host_tensor dy{layout, 0};

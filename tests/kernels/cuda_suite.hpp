@@ -1,6 +1,6 @@
 #pragma once
 
-// The rules that every backend must keep, as test cases for one of them: the
+// The rules that every backend must follow, as test cases for one of them: the
 // includer defines `backend& backend_under_test()` first.
 
 #include "tests/kernels/cuda_merge_cases.hpp"
@@ -27,8 +27,8 @@ void for_many_runs(const F& f) {
                 0});
 }
 
-/// Options that differ from call to call are drawn by chance, the same in every
-/// run: in turns a kind of placement could meet the same ones each time.
+/// Options that differ from call to call are random, but the same in every run:
+/// taken in turn, one kind of placement could get the same ones each time.
 template <class F>
 void for_all_placements(const F& f) {
   auto where = backend_under_test().where();

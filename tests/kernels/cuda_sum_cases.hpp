@@ -48,7 +48,7 @@ inline void check_add(backend& ops, dtype type, std::int64_t elements,
                 count << " parts of " << to_string(type));
 }
 
-/// Null parts alone, and null ones beside -0, whose sign stays.
+/// Only null parts; and null parts beside -0, whose sign is kept.
 inline void check_add_nothing(backend& ops, dtype type, std::size_t count) {
   placed_array out{ops, type, {NAN, NAN}};
   std::vector<const void*> parts(count, nullptr);
@@ -62,8 +62,8 @@ inline void check_add_nothing(backend& ops, dtype type, std::size_t count) {
     CHECK((sum == 0 && std::signbit(sum)));
 }
 
-/// Halfway goes to even, beyond float32's range to infinity; and `more` values
-/// by chance.
+/// Halfway cases round to even, values beyond float32's range to infinity; also
+/// `more` random values.
 inline void check_round(backend& ops, std::size_t more) {
   std::vector<double> values{1 + 0x1p-24, 1 + 3 * 0x1p-24, -1e300,
                              NAN,         0x1p-149 * 0.75, 1 + 0x1.8p-24};
@@ -85,7 +85,7 @@ inline void check_round(backend& ops, std::size_t more) {
            || (std::isnan(found[i]) && std::isnan(expected[i]))));
 }
 
-/// Channels below, at and above the limit, and one of NaN.
+/// Channels below, at and above the limit, and one with NaN.
 inline void check_clear(backend& ops, dtype type) {
   constexpr double eps = 1e-3;
   auto limit = 1 / std::sqrt(eps);

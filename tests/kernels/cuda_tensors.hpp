@@ -1,7 +1,7 @@
 #pragma once
 
-// Host tensors of any layout for tests of the CUDA kernels, in float64 on the
-// outside.
+// Host tensors of any layout for tests of the CUDA kernels, with float64 as
+// their interface.
 
 #include "syncnorm/tensor_view.hpp"
 #include "tests/kernels/element.hpp"
@@ -23,9 +23,9 @@ inline double noise(std::uint64_t seed, std::uint64_t index) {
   return (2 * unit - 1) * std::sqrt(3.0);
 }
 
-/// Memory of a tensor with `offset` elements in front of it, which spoil its
-/// alignment, whatever gaps the layout has, and some elements behind the last
-/// one. All bytes start as `fill`; 0xff makes NaN of every type.
+/// Memory of a tensor: `offset` elements in front of it, which spoil its
+/// alignment; the layout's gaps; and some elements behind the last one. All
+/// bytes start as `fill`; 0xff gives NaN in every type.
 class host_tensor {
 public:
   /// Enough for a whole vector of any type.
@@ -86,7 +86,7 @@ public:
     });
   }
 
-  /// True if every byte that is no element's is still `fill`.
+  /// True if every byte outside of elements is still `fill`.
   [[nodiscard]] bool gaps_are(int fill) const {
     auto copy = bytes_;
     for_each([&](auto n, auto c, auto s) {

@@ -7,7 +7,7 @@
 
 namespace syncnorm::testing {
 
-/// Each element of `x` twice, added on `stream`.
+/// Each element of `x` plus itself, added on `stream`.
 inline device_array doubled(const device_stream& stream,
                             const device_array& x) {
   device_array result{stream, dtype::float64, x.size()};

@@ -1,6 +1,6 @@
 #pragma once
 
-// One element of any dtype in memory, in float64 on the outside.
+// One element of any dtype in memory, with float64 as its interface.
 
 #include "kernels/half.hpp"
 #include "syncnorm/tensor_view.hpp"
@@ -17,7 +17,7 @@ T read_as(const std::byte* p) {
   return result;
 }
 
-/// The element in memory.
+/// Reads the element at `p`.
 inline double read_element(dtype type, const std::byte* p) {
   switch (type) {
   case dtype::float32:
@@ -32,7 +32,7 @@ inline double read_element(dtype type, const std::byte* p) {
   return 0;
 }
 
-/// `value`, rounded to `type`, in memory.
+/// Writes `value`, rounded to `type`, at `p`.
 inline void write_element(dtype type, std::byte* p, double value) {
   auto put = [p](auto element) { std::memcpy(p, &element, sizeof(element)); };
   switch (type) {

@@ -1,10 +1,10 @@
 #pragma once
 
-// CUDA devices on the host, for tests of what uses them: memory that is all
-// NaN until it is written and after it is given back, streams whose work is
-// done by one thread in an order that is as unfavourable as their events
-// allow, or not before the test says so, and devices that fail. Kernels are the
-// CPU's; each checks that its arguments lie on its device and are alive.
+// CUDA devices on the host, for tests of code that uses them: memory that is
+// all NaN until it is written and after it is given back, streams whose work is
+// done by one thread in an order as unfavourable as their events allow, or only
+// when the test says so, and devices that fail. Kernels are the CPU's; each
+// checks that its arguments are on its device and alive.
 
 #include "syncnorm/device_runtime.hpp"
 #include "syncnorm/error.hpp"
@@ -55,7 +55,7 @@ public:
     changed_.notify_all();
   }
 
-  /// The device does nothing more, and says so.
+  /// From here on the device does nothing, and reports it.
   void break_device(int index) {
     std::unique_lock lock{mutex_};
     broken_.insert(index);
@@ -68,20 +68,21 @@ public:
     events_refused_ = true;
   }
 
-  /// From here on there is none for a piece of memory of that size on a device,
-  /// or, for `pinned`, of the host for one; the first `granted` are there.
+  /// From here on a device has no memory for pieces of `bytes` bytes or, with
+  /// `pinned`, the host has none for devices; the first `granted` still
+  /// succeed.
   void refuse_memory(std::size_t bytes, bool pinned = false, int granted = 0) {
     std::unique_lock lock{mutex_};
     memory_refused_ = {bytes, pinned, granted};
   }
 
-  /// From here on that kernel, or "copy", cannot be launched.
+  /// From here on this kernel, or "copy", cannot be launched.
   void refuse_launch(const std::string& kernel) {
     std::unique_lock lock{mutex_};
     refused_.insert(kernel);
   }
 
-  /// What only a program with a fault does.
+  /// What was done that only a faulty program does.
   [[nodiscard]] std::vector<std::string> faults() {
     std::unique_lock lock{mutex_};
     return faults_;
@@ -93,8 +94,8 @@ public:
     return waits_;
   }
 
-  /// Pieces of memory of devices, and of the host for them, that were not given
-  /// back, at most at a time.
+  /// The largest number of pieces of memory, on devices and on the host for
+  /// them, allocated at a time.
   [[nodiscard]] int peak_alive() {
     std::unique_lock lock{mutex_};
     return peak_alive_;
@@ -106,7 +107,7 @@ public:
     return handles_;
   }
 
-  /// Calls of the kernel of that name so far.
+  /// Calls of the kernel called `kernel` so far.
   [[nodiscard]] int calls(const std::string& kernel) {
     std::unique_lock lock{mutex_};
     return calls_[kernel];
@@ -118,7 +119,7 @@ public:
     return workspaces_;
   }
 
-  /// Until all that is enqueued is done.
+  /// Waits until all that is enqueued is done.
   void drain() {
     std::unique_lock lock{mutex_};
     changed_.wait(lock, [this] {
@@ -431,7 +432,7 @@ private:
     faults_.push_back(std::move(fault));
   }
 
-  /// Each of `pointers`, where not null, lies in memory of `where`.
+  /// Checks that each of `pointers`, if not null, is in memory of `where`.
   void check(const std::string& call, const device& where,
              std::initializer_list<const void*> pointers) {
     std::unique_lock lock{mutex_};
@@ -484,7 +485,7 @@ private:
     changed_.notify_all();
   }
 
-  /// The stream made last goes first: what others must wait for comes late.
+  /// The newest stream comes first: what others must wait for comes late.
   stream* next_stream() {
     if (held_)
       return nullptr;

@@ -1,7 +1,7 @@
 #pragma once
 
-// Memory between pages that nobody may touch: whoever reads or writes beside it
-// ends by a signal, in the test case that doctest names.
+// Memory between pages that nobody may touch: a read or write beside it raises
+// a signal, in the test case that doctest names.
 
 #include <cstddef>
 #include <new>
@@ -40,8 +40,8 @@ public:
     return size_;
   }
 
-  /// Where `bytes` begin that touch the fence on that side, but for what
-  /// `alignment` leaves behind them.
+  /// Where `bytes` bytes begin that touch the fence on that side, apart from
+  /// the gap that `alignment` leaves behind them.
   [[nodiscard]] std::size_t place(std::size_t bytes, std::size_t alignment,
                                   fenced_side side) const {
     if (side == fenced_side::before)

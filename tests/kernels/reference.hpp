@@ -1,7 +1,7 @@
 #pragma once
 
-// Batch normalization as it is defined, in extended precision, two passes, no
-// thought of speed: the truth that kernels are compared to.
+// Batch normalization by its definition, in extended precision and two passes,
+// without regard to speed: the truth that kernels are compared with.
 
 #include "syncnorm/moments.hpp"
 #include "tests/kernels/tensor.hpp"
@@ -48,8 +48,8 @@ struct parameters {
   std::vector<double> bias;
 };
 
-/// What a result may be compared to: its value, and the sum of the magnitudes
-/// that it is made of, which rounding errors are relative to.
+/// What a result is compared with: its value, and the sum of the magnitudes of
+/// its terms, which rounding errors are relative to.
 struct expected {
   real value = 0;
   real scale = 0;
@@ -98,8 +98,8 @@ inline expected reference_input_gradient(const parameters& p, std::size_t c,
               * (std::abs(real(dy)) + std::abs(mean_dy) + std::abs(along))};
 }
 
-/// Whether |got - expected| <= tolerance * scale + smallest. Where both are 0
-/// the value must be met.
+/// Whether |got - expected| <= tolerance * scale + smallest. If both are 0, the
+/// values must be equal.
 inline bool near(double got, const expected& want, double tolerance,
                  double smallest = 0) {
   return std::abs(real(got) - want.value)

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-// Every operation with arguments that can be broken. Each bad one is refused
-// with its code, the operation's and the argument's name, before anything is
-// written.
+// Every operation with arguments that can be broken. Each bad argument is
+// refused with its code and the names of operation and argument, before
+// anything is written.
 
 namespace syncnorm::test {
 

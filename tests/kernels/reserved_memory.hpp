@@ -7,8 +7,7 @@
 
 namespace syncnorm::test {
 
-/// Address space whose pages are zero, and take memory once they are written
-/// to.
+/// Address space whose pages are zero, and take up memory only once written to.
 class reserved_memory {
 public:
   explicit reserved_memory(std::size_t bytes) : bytes_{bytes} {
@@ -22,8 +21,8 @@ public:
     munmap(data_, bytes_);
   }
 
-  /// Has pages of 2 MiB written, where the system has them, all of which will
-  /// be.
+  /// Uses pages of 2 MiB, where the system has them: all of the memory will be
+  /// written.
   void use_huge_pages() {
 #ifdef MADV_HUGEPAGE
     madvise(data_, bytes_, MADV_HUGEPAGE);

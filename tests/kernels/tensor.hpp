@@ -1,7 +1,7 @@
 #pragma once
 
-// Tensors for tests: values as mathematics sees them, and memory as kernels
-// do, with guards around and between what belongs to it.
+// Tensors for tests: values as mathematics sees them, and memory as kernels see
+// it, with guards around and between the tensor's elements.
 
 #include "syncnorm/tensor_view.hpp"
 #include "tests/kernels/element.hpp"
@@ -64,9 +64,9 @@ inline const std::vector<double>& normal_sample() {
   return sample;
 }
 
-/// Values of a normal distribution: of a sample of it, which one by a linear
+/// Values of a normal distribution, chosen from a sample of it by a linear
 /// congruential generator (Knuth's MMIX). Drawing each from the distribution
-/// itself would take longer than all that is done with them.
+/// itself would take longer than all that the tests do with them.
 inline values random_values(const tensor_shape& shape, unsigned seed,
                             double mean = 0, double deviation = 1) {
   const auto& sample = normal_sample();
@@ -80,9 +80,9 @@ inline values random_values(const tensor_shape& shape, unsigned seed,
   return result;
 }
 
-/// Of each channel `size(c)`, positive and negative in turn, so that a long sum
-/// of the squares rounds to one side. Where planes are odd, the first element
-/// is 0: the first plane has the mean 0.
+/// Values `size(c)` in each channel, alternately positive and negative, so that
+/// a long sum of the squares rounds to one side. If planes are odd, the first
+/// element is 0: the first plane then has mean 0.
 template <class Size>
 values alternating_values(const tensor_shape& shape, const Size& size) {
   values result{shape};
@@ -102,7 +102,7 @@ inline double round_to(dtype type, double value) {
 }
 
 /// Memory of n bytes that starts `skip` bytes after an address aligned to 64.
-/// All of it, and 64 bytes before and behind, is a pattern at first.
+/// All of it, and 64 bytes before and behind it, hold a pattern at first.
 class guarded_memory {
 public:
   explicit guarded_memory(std::size_t bytes, std::size_t skip = 0)
@@ -122,7 +122,7 @@ public:
     return bytes_;
   }
 
-  /// Whether the memory before and behind is as it was.
+  /// Whether the memory before and behind it is unchanged.
   [[nodiscard]] bool guards_intact() const {
     return is_pattern(storage_.data(), data())
            && is_pattern(data() + bytes_, storage_.data() + storage_.size());
@@ -148,12 +148,12 @@ private:
 /// The memory of a tensor.
 class tensor {
 public:
-  /// @param skip  elements from an aligned address to the first.
+  /// @param skip  elements between an aligned address and the first.
   explicit tensor(const tensor_layout& layout, std::size_t skip = 0)
       : layout_{layout},
         memory_{bytes_of(layout), skip * size_of(layout.type)} {}
 
-  /// With `source` rounded to the dtype.
+  /// Holds `source`, rounded to the dtype.
   tensor(const tensor_layout& layout, const values& source,
          std::size_t skip = 0)
       : tensor{layout, skip} {
@@ -175,7 +175,7 @@ public:
     return result;
   }
 
-  /// Whether all memory but that of elements is as it was.
+  /// Whether all memory outside of elements is unchanged.
   [[nodiscard]] bool guards_intact() const {
     if (!memory_.guards_intact())
       return false;

@@ -56,8 +56,8 @@ inline double of(std::string_view operation, dtype type) {
   throw std::out_of_range{"no tolerance for " + std::string{operation}};
 }
 
-/// What an element may be off beside its relative error: half of the distance
-/// of the smallest numbers of `type`, where it matters.
+/// What an element may be off in addition to its relative error: half the
+/// distance between the smallest numbers of `type`, where it matters.
 inline double smallest(dtype type) {
   return type == dtype::float16 ? 0x1p-25 : 0;
 }

@@ -20,7 +20,7 @@ namespace {
 
 const torch::Device cpu{torch::kCPU};
 
-/// n copies on the devices in turn.
+/// The devices of n copies, in turn.
 std::vector<torch::Device> on_devices(std::size_t n) {
   auto all = places();
   std::vector<torch::Device> result;
@@ -29,7 +29,7 @@ std::vector<torch::Device> on_devices(std::size_t n) {
   return result;
 }
 
-/// All on devices, CPUs among them, and first a CPU or first a device.
+/// Only devices, or CPUs among them: with a CPU or a device first.
 std::vector<std::vector<torch::Device>> mixes() {
   auto gpu = on_devices(4);
   return {{gpu[0]},
@@ -135,8 +135,8 @@ void check_joint(const std::vector<torch::Device>& where,
   }
 }
 
-/// Copies with graphs and threads of their own; a second layer behind the
-/// first, so that one's backward pass waits for the other's.
+/// Checks copies with graphs and threads of their own, and a second layer
+/// behind the first, so that one's backward pass waits for the other's.
 void check_apart(const std::vector<torch::Device>& where) {
   actors env;
   std::vector<torch::nn::Sequential> nets;
@@ -189,12 +189,12 @@ void check_apart(const std::vector<torch::Device>& where) {
   }
 }
 
-/// What one of several copies does on its device with its part of the batch, a
-/// leaf on the CPU; returns gradients.
+/// What one of several copies does on its device with its part of the batch,
+/// which is a leaf on the CPU; returns gradients.
 using own_pass = std::function<std::vector<Tensor>(
     SynchronizedBatchNorm2d&, const Tensor& leaf, const torch::Device&)>;
 
-/// Gradients on the CPU, of copies with graphs and threads of their own, and
+/// Gradients on the CPU of copies with graphs and threads of their own, and
 /// what each copy has thrown.
 std::vector<Tensor> gradients_of(const std::vector<torch::Device>& where,
                                  std::vector<std::string>& texts,
@@ -261,7 +261,7 @@ TEST_CASE("copies of a data-parallel graph on devices, CPUs among them, equal "
     check_joint({cpu, gpu[0], gpu[1]}, type, false, cpu);
   }
   check_joint({gpu[0], gpu[1]}, torch::kFloat, true, gpu[1]);
-  // The model where no copy is, or only a later one.
+  // The model is where no copy is, or only a later one.
   check_joint({gpu[0], gpu[1]}, torch::kDouble, false, cpu);
   check_joint({cpu, gpu[0]}, torch::kDouble, true, gpu[0]);
 }
@@ -296,7 +296,7 @@ TEST_CASE("one copy on a device, and evaluation, send no message and equal "
   };
   step();
   step();
-  // Somebody else writes the counter, in place and by another tensor.
+  // Other code changes the counter: in place, and by another tensor.
   for (const auto& counter :
        {truth.plain->num_batches_tracked, layer->num_batches_tracked})
     counter.fill_(7);

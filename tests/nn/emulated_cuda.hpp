@@ -1,7 +1,7 @@
 #pragma once
 
 // CUDA devices of libtorch on the host, for tests with a libtorch that has
-// none: tensors on them lie in the memory of `emulated_devices`, whose streams
+// none: tensors on them are in the memory of `emulated_devices`, whose streams
 // are libtorch's current ones there. Operations of libtorch itself wait for the
 // devices and run on the CPU; the library's kernels are enqueued. To be
 // included by one source of a program.
@@ -29,7 +29,7 @@ namespace syncnorm::nn::test {
 constexpr int emulated_count = 2;
 
 inline syncnorm::testing::emulated_devices& emulation() {
-  // Never destroyed: tensors may go as late as static destructors.
+  // Never destroyed: tensors may be released as late as in static destructors.
   static auto* const result =
       new syncnorm::testing::emulated_devices{emulated_count};
   return *result;
@@ -181,7 +181,7 @@ at::Tensor empty(at::IntArrayRef sizes, c10::optional<at::ScalarType> type,
   return make_tensor(sizes, strides, type.value_or(at::kFloat), *where);
 }
 
-/// The same memory, as a tensor of the CPU.
+/// The same memory as a CPU tensor.
 at::Tensor on_host(const at::Tensor& x) {
   if (x.is_cpu())
     return x;

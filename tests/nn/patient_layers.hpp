@@ -11,8 +11,8 @@
 
 namespace syncnorm::nn::test {
 
-/// Copies of one layer, in groups of that size, that wait for each other longer
-/// than any test.
+/// Copies of one layer, in groups of the given size, that wait for each other
+/// longer than any test takes.
 inline std::vector<std::shared_ptr<SynchronizedBatchNorm2dImpl>>
 patient_layers(caf::actor_system& system, std::size_t n,
                std::int64_t group_size = 0) {

@@ -1,7 +1,7 @@
 #pragma once
 
 // What the libtorch component's tests share. doctest and libtorch's logging
-// headers both define CHECK: libtorch's goes.
+// headers both define CHECK: libtorch's is removed.
 
 #include <torch/torch.h>
 
@@ -55,14 +55,14 @@ inline std::vector<torch::Device> cpu_times(std::size_t n) {
   return std::vector<torch::Device>(n, torch::Device{torch::kCPU});
 }
 
-/// With a deadline longer than any test: an error must not wait for it.
+/// Options with a deadline longer than any test: an error must not wait for it.
 inline SynchronizeOptions patient() {
   SynchronizeOptions result;
   result.deadline = std::chrono::hours{1};
   return result;
 }
 
-/// `n` copies on CPUs that are patient.
+/// Options for `n` patient copies on CPUs.
 inline DataParallelWithCallbackOptions on_patient_cpus(std::size_t n) {
   return DataParallelWithCallbackOptions{}
       .devices(cpu_times(n))
@@ -116,7 +116,7 @@ inline double distance(const Tensor& expected, const Tensor& got) {
   return std::isfinite(error) ? error / scale : far;
 }
 
-/// What results of that dtype may differ by. float64 agrees to 1e-10; float32
+/// How far results of that dtype may differ. float64 agrees to 1e-10; float32
 /// to the tolerance with which libtorch compares its own batch norms (1e-5
 /// relative, times 10 for sums over whole batches); a half type to two units in
 /// the last place of its own output.
@@ -133,7 +133,7 @@ inline double tolerance(torch::ScalarType type) {
   }
 }
 
-/// The plain layer of libtorch for input of that rank.
+/// Runs libtorch's plain layer for input of that rank.
 inline Tensor plain_forward(torch::nn::Module& m, const Tensor& x) {
   if (auto* one = m.as<torch::nn::BatchNorm1d>())
     return one->forward(x);

@@ -23,7 +23,7 @@
 #include <utility>
 #include <vector>
 
-// A whole pipeline without threads, and what may befall it.
+// A whole pipeline without threads, and what may happen to it.
 
 namespace pipeline::test {
 
@@ -40,7 +40,7 @@ struct simulated_pipeline : private simulated_types,
 
 // -- where records come from and where scores go ------------------------------
 
-/// Known records, up to one that is refused, if there is one.
+/// Reads known records, up to a refused one if there is one.
 class failing_reader final : public counting_reader {
 public:
   failing_reader(std::int64_t features, std::uint64_t records,
@@ -68,8 +68,8 @@ private:
   bool has_failed_ = false;
 };
 
-/// A file on a disk that may be full: it takes what is flushed, or nothing of
-/// it.
+/// A file on a disk that may be full: it accepts all of what is flushed, or
+/// nothing.
 class failing_file final : public std::stringbuf {
 public:
   explicit failing_file(std::optional<int> good_writes)
@@ -102,7 +102,7 @@ private:
 
 // -- the supervisor -----------------------------------------------------------
 
-/// What the supervisor has, for the test to look at.
+/// The supervisor's state, which the test can inspect.
 struct simulated_crew {
   syncnorm::test::simulation& here;
   std::mt19937& random;
@@ -114,7 +114,7 @@ struct simulated_crew {
   std::string problem{};
   bool is_dismissed = false;
 
-  /// Any actor takes a message.
+  /// A random actor takes a message.
   /// @returns whether there was one.
   bool step() {
     auto ready = static_cast<std::int64_t>(here.ready());
@@ -138,8 +138,8 @@ struct simulated_crew {
   }
 };
 
-/// Does what `supervisor` does. But that waits for actors on a thread of its
-/// own, where this one lets others take their messages.
+/// Does what `supervisor` does. But that one waits for actors on its own
+/// thread; this one lets others take their messages meanwhile.
 class simulated_supervisor final : public supervisor_actor::base {
 public:
   simulated_supervisor(caf::actor_config& config, simulated_crew& owned)

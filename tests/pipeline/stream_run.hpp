@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-// Streams of known records through the normalizer, and what they become.
+// Streams of known records through the normalizer, and the results.
 
 namespace pipeline::test {
 
@@ -68,18 +68,19 @@ private:
 struct collected {
   std::vector<std::uint64_t> numbers;
   std::vector<float> values;
-  /// Batches that were here without having been given credit for, at most.
+  /// The most batches that were here without having been given credit.
   std::uint64_t peak = 0;
   totals end;
 };
 
-/// Stands for score and sink: keeps what comes, and kills slaves as told.
+/// Takes the place of score and sink: keeps what comes, and kills slaves as
+/// told.
 class collector : public stage_actor::base {
 public:
   struct options {
     /// The batches at which a slave is killed, one after the other.
     std::set<std::uint64_t> kill_at;
-    /// Gives credit only when so many batches have come.
+    /// Gives credit only when this many batches have come.
     std::uint64_t hold = 1;
     bool keep_values = true;
     std::function<void(std::uint64_t)> watch = [](std::uint64_t) {};
@@ -140,7 +141,7 @@ private:
         });
   }
 
-  /// There is no credit until that is done: the stream must not end before.
+  /// No credit is given until this is done: the stream must not end before.
   void kill_next() {
     ++killing_;
     syncnorm::detail::request(this, supervisor_, crew_atom_v)
@@ -178,7 +179,7 @@ struct run_options {
   std::string state_file = {};
   source_options source{.batch_size = 7, .in_flight = 4};
   collector::options behind = {};
-  /// In the place of a supervisor.
+  /// Used in place of a supervisor.
   supervisor_actor keeper = {};
 };
 
@@ -219,8 +220,8 @@ inline collected run(caf::actor_system& system, const run_options& options,
   return **result;
 }
 
-/// What a plain loop makes of the records: mean and variance of the batch, or
-/// of all so far.
+/// A plain loop's results for the records: with mean and variance of the batch,
+/// or of all so far.
 inline std::vector<double> truth(const run_options& options) {
   auto batch_size = static_cast<std::uint64_t>(options.source.batch_size);
   std::vector<double> result;

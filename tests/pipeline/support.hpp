@@ -37,7 +37,8 @@ struct pipeline_fixture {
   caf::actor_system system{config};
 };
 
-/// A name in the system's folder for such files, removed at the end.
+/// A name in the system's folder for temporary files; the file is removed at
+/// the end.
 struct scratch_file {
   explicit scratch_file(const std::string& what)
       : name{"/tmp/syncnorm-pipeline-" + std::to_string(::getpid()) + "-"
@@ -67,7 +68,7 @@ inline syncnorm::batch_norm_options stream_options(std::int64_t features,
   return result;
 }
 
-/// All arrays of the state, one after the other.
+/// All arrays of the replica's state, one after the other.
 inline std::vector<double> state_of(syncnorm::batch_norm_replica& replica) {
   std::vector<double> result;
   for (const auto& array : replica.state())

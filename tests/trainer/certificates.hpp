@@ -10,9 +10,9 @@
 
 namespace syncnorm::train {
 
-/// What `scripts/make-certs.sh` makes, with the bad ones, and a key that is no
-/// key. The folder `abroad` has the foreign one for a node that takes it for
-/// good: there `ca.pem` holds both CAs.
+/// The files of `scripts/make-certs.sh`, including the bad ones, and a key that
+/// is no key. The folder `abroad` has the foreign certificate for a node that
+/// accepts it: there `ca.pem` holds both CAs.
 class certificates {
 public:
   certificates() {
@@ -31,8 +31,8 @@ public:
     return (folder_ / name).string();
   }
 
-  /// Connects to that port of this machine and shows the certificate that has
-  /// expired, which `use_tls` would not; returns when it is refused.
+  /// Connects to `port` on this machine and shows the expired certificate,
+  /// which `use_tls` would not do; returns when it is refused.
   void show_expired(std::uint16_t port) const {
     auto command = "timeout 60 openssl s_client -quiet -connect 127.0.0.1:"
                    + std::to_string(port) + " -cert " + file("expired.pem")

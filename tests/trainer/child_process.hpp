@@ -11,7 +11,7 @@
 
 namespace syncnorm::train {
 
-/// A program that runs beside the test, with its output to read.
+/// A program that runs beside the test, which can read its output.
 class child_process {
 public:
   explicit child_process(std::vector<std::string> command) {
@@ -44,7 +44,7 @@ public:
     std::fclose(out_);
   }
 
-  /// Reads on until a line begins with `start`, or to the end of the output.
+  /// Reads on to a line that begins with `start`, or to the end of the output.
   bool wait_for(const std::string& start) {
     for (std::string line; read_line(line); output_ += line)
       if (line.starts_with(start))
@@ -61,7 +61,7 @@ public:
   }
 
   /// Reads the rest of the output and waits for the end.
-  /// @returns the exit status, or 128 and the signal that ended it.
+  /// @returns the exit status, or 128 plus the signal that ended it.
   int finish() {
     for (std::string line; read_line(line);)
       output_ += line;
@@ -71,7 +71,7 @@ public:
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   }
 
-  /// Whether it has ended, of which `finish` tells.
+  /// Whether it has ended; `finish` returns how.
   [[nodiscard]] bool has_ended() const {
     siginfo_t found{};
     waitid(P_PID, static_cast<id_t>(pid_), &found, WEXITED | WNOHANG | WNOWAIT);
@@ -91,7 +91,7 @@ public:
     return finish();
   }
 
-  /// What was read, but for the lines that were waited for.
+  /// What was read, except for the lines that were waited for.
   [[nodiscard]] const std::string& output() const {
     return output_;
   }

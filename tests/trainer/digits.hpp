@@ -4,7 +4,7 @@
 
 namespace syncnorm::train {
 
-/// The bundled ones.
+/// The bundled digits.
 inline const dataset_ptr digits = load_dataset(SYNCNORM_DIGITS);
 
 } // namespace syncnorm::train

@@ -10,7 +10,7 @@
 
 namespace syncnorm::train {
 
-/// Whoever takes part, the losses are the same.
+/// With these options, the losses are the same whichever processes take part.
 inline const arguments exact{"--model=mlp",         "--precision=f64",
                              "--schedule=constant", "--devices=cpu",
                              "--deadline=2",        "--patience=20"};
@@ -24,7 +24,7 @@ inline void require_losses_of_one(const scratch_folder& folder) {
   auto epochs = fmt::format("--epochs={}", found.size() / 23 + 1);
   auto whole = run(1, "cpu", exact + arguments{epochs}).losses;
   REQUIRE(found.size() <= whole.size());
-  // Other sums in float64, which training amplifies.
+  // The sums differ slightly in float64, which training amplifies.
   for (std::size_t i = 0; i < found.size(); ++i)
     REQUIRE(std::abs(found[i] - whole[i]) <= 1e-6 * whole[i]);
 }

@@ -7,8 +7,7 @@
 
 namespace syncnorm::train {
 
-/// Fills `folder` with the bundled digits, of which one held-out label is
-/// another.
+/// Fills `folder` with the bundled digits, but with one held-out label changed.
 inline void make_other_digits(const std::filesystem::path& folder) {
   std::filesystem::copy(SYNCNORM_DIGITS, folder);
   auto file = folder / "t10k-labels-idx1-ubyte";

@@ -18,7 +18,7 @@
 
 namespace syncnorm::train {
 
-/// What a step of the first epoch may have measured.
+/// A possible row of metrics for a step of the first epoch.
 inline metrics_row step_row(std::uint64_t step) {
   metrics_row row;
   row.epoch = 1;
@@ -31,7 +31,7 @@ inline metrics_row step_row(std::uint64_t step) {
   return row;
 }
 
-/// What an epoch, whose last step that is, may have measured.
+/// A possible row of metrics for an epoch whose last step is `step`.
 inline metrics_row epoch_row(std::uint64_t epoch, std::uint64_t step) {
   auto row = step_row(step);
   row.epoch = epoch;
@@ -73,7 +73,7 @@ only_event_file(const std::filesystem::path& folder) {
   return files[0];
 }
 
-/// While it lives, what the test prints goes to a file.
+/// While it exists, the test's output goes to a file.
 class printing_to {
 public:
   explicit printing_to(const std::filesystem::path& file)
@@ -96,7 +96,7 @@ private:
   int before_;
 };
 
-/// What a run says that is to write metrics there.
+/// The error text of a run that is to write metrics to `file`.
 inline std::string report_to(const std::filesystem::path& file) {
   settings options;
   options.metrics = file;

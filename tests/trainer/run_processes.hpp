@@ -28,7 +28,7 @@ inline child start(const arguments& options) {
   return std::make_unique<child_process>(arguments{SYNCNORM_TRAIN} + options);
 }
 
-/// A process that serves a run, and where.
+/// A process that serves a run, and its address.
 struct server {
   child process;
   std::string where;
@@ -54,7 +54,7 @@ inline child join(const std::string& where, const arguments& options) {
   return start(arguments{"--join=" + where} + options);
 }
 
-/// Waits for the end with an error that contains `text`.
+/// Waits for the process to end with an error that contains `text`.
 inline void require_failure(child_process& process, const std::string& text) {
   auto status = process.finish();
   INFO(process.output());
@@ -72,7 +72,7 @@ inline void require_good_end(child_process& process) {
 struct trace {
   std::vector<double> losses;
   std::string checkpoint;
-  /// What the process that served has printed.
+  /// The output of the serving process.
   std::string said{};
 };
 
@@ -90,7 +90,7 @@ inline arguments traced(const scratch_folder& folder) {
           "--checkpoint=" + folder.path().string()};
 }
 
-/// A run of `processes` with so many replicas each.
+/// A run in `processes` processes with `devices` each.
 inline trace run(std::size_t processes, const std::string& devices,
                  const arguments& options) {
   scratch_folder folder;
@@ -111,7 +111,7 @@ inline trace run(std::size_t processes, const std::string& devices,
   return result;
 }
 
-/// Bit for bit.
+/// Whether both are the same, bit for bit.
 inline bool is_same(const trace& a, const trace& b) {
   return a.losses == b.losses && a.checkpoint == b.checkpoint;
 }
@@ -121,7 +121,7 @@ struct running_trio {
   server first;
   child stays;
   child goes;
-  /// How the process `goes` is called.
+  /// The name of the process `goes`.
   std::string name;
 
   explicit running_trio(const arguments& options)
@@ -133,7 +133,7 @@ struct running_trio {
   }
 };
 
-/// A run that lasts until it is ended.
+/// Options of a run that lasts until it is ended.
 inline const arguments endless =
     arguments{"--model=mlp", "--deadline=2", "--patience=20", "--epochs=9999"};
 

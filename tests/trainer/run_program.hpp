@@ -54,11 +54,11 @@ inline void refuses(arguments options, const std::string& text) {
   CHECK(result.status == 1);
   auto line = line_after(result.output, "syncnorm-train: ");
   CHECK(contains(line, text));
-  // One line, and it is the last.
+  // The error is one line, the last.
   CHECK(result.output.ends_with(line + "\n"));
 }
 
-/// A script, to which the program is `$0` and a folder `$1`.
+/// Runs a script with the program as `$0` and a folder as `$1`.
 inline outcome run_script(const std::string& script,
                           const scratch_folder& folder) {
   child_process shell{

@@ -11,7 +11,7 @@
 
 namespace syncnorm::train {
 
-/// An empty folder that goes with the object.
+/// An empty folder that is removed with the object.
 class scratch_folder {
 public:
   scratch_folder() {
@@ -60,7 +60,8 @@ inline std::string read_text(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>{file}, {}};
 }
 
-/// Returns what the exception says that `f` throws, or `"nothing was thrown"`.
+/// Returns the text of the exception that `f` throws, or `"nothing was
+/// thrown"`.
 template <class F>
 std::string message_of(F f) {
   try {
@@ -75,7 +76,7 @@ inline bool contains(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-/// How often `part` is in `text`.
+/// How often `part` occurs in `text`.
 inline std::size_t count(const std::string& text, const std::string& part) {
   std::size_t result = 0;
   for (auto at = text.find(part); at != std::string::npos;

@@ -16,8 +16,8 @@
 
 namespace syncnorm::train {
 
-/// A connection to 127.0.0.1, or with port 0 a listener at a free one.
-/// Processes that are started do not inherit it.
+/// A connection to 127.0.0.1 or, with port 0, a listener on a free port. Child
+/// processes do not inherit it.
 class stranger {
 public:
   explicit stranger(std::uint16_t port)
@@ -49,7 +49,7 @@ public:
     (void) ::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
   }
 
-  /// Waits until the other side says something, or ends the connection.
+  /// Waits until the other side sends something or ends the connection.
   void await_bytes() const {
     char first = 0;
     (void) ::recv(socket_, &first, 1, 0);
@@ -60,7 +60,7 @@ public:
     other_ = ::accept(socket_, nullptr, nullptr);
   }
 
-  /// Ends the connection of who has connected.
+  /// Ends the accepted connection.
   void hang_up() {
     ::close(std::exchange(other_, -1));
   }
@@ -80,8 +80,8 @@ inline std::uint16_t port_of(const std::string& where) {
       std::stoi(where.substr(where.rfind(':') + 1)));
 }
 
-/// The header of a client's handshake, on either line of CAF, that announces so
-/// many bytes.
+/// The header of a client's handshake, for either line of CAF, that announces
+/// `bytes` bytes.
 inline std::string header_of(std::uint32_t bytes) {
   std::string header(32, '\0');
   header[0] = 1;
@@ -90,8 +90,8 @@ inline std::string header_of(std::uint32_t bytes) {
   return header;
 }
 
-/// Garbage, half messages and another protocol's on that port, from strangers
-/// that stay for as long as what is returned.
+/// Sends garbage, half messages and those of another protocol to `port`, from
+/// strangers that stay as long as the returned objects.
 inline std::vector<std::unique_ptr<stranger>> disturb(std::uint16_t port) {
   std::mt19937 random{port};
   std::vector<std::unique_ptr<stranger>> result;

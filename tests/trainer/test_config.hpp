@@ -4,7 +4,7 @@
 
 namespace syncnorm::train {
 
-/// A configuration that knows the messages.
+/// A configuration that knows the message types.
 struct test_config : caf::actor_system_config {
   test_config() {
     detail::add_types<caf::id_block::syncnorm, caf::id_block::syncnorm_train>(

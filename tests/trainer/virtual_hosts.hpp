@@ -11,9 +11,9 @@
 namespace syncnorm::train {
 
 /// Hosts with a network between them, on this machine: network namespaces, each
-/// with a TUN device, and a thread that hands each packet over from one device
-/// to that of its receiver, later, or not at all. TCP runs over it as over any
-/// other network, and has to repeat what is lost.
+/// with a TUN device, and a thread that passes each packet on to its receiver's
+/// device, later, or not at all. TCP runs over it as over any other network,
+/// and has to resend what is lost.
 class virtual_hosts {
 public:
   struct link {
@@ -22,7 +22,7 @@ public:
     double loss = 0;
   };
 
-  /// At most so many.
+  /// The largest number of hosts.
   static constexpr int max_hosts = 8;
 
   /// @throws std::runtime_error where this process may not make namespaces.
@@ -41,7 +41,7 @@ public:
   /// From now on every packet between these two is lost.
   void cut(int one, int other) noexcept;
 
-  /// Packets that came to another host, and that were lost on the way.
+  /// Packets that reached another host, and packets that were lost on the way.
   [[nodiscard]] std::uint64_t delivered() const noexcept;
   [[nodiscard]] std::uint64_t lost() const noexcept;
 

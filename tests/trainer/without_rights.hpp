@@ -13,7 +13,7 @@ namespace syncnorm::train {
 
 inline const std::string no_other_user = "the user cannot be changed";
 
-/// What `f` throws in a process that nobody gave any rights.
+/// The text of what `f` throws in a process without any rights.
 template <class F>
 std::string message_without_rights(F f) {
   int ends[2] = {};
