@@ -26,12 +26,16 @@ struct part {
   std::array<float, 2> y{}, dx{};
   std::vector<std::uint8_t> mask =
       std::vector<std::uint8_t>(relu_mask_bytes(layout));
+  std::int64_t count = 0;
   float mean = 0, m2 = 0;
-  moments_view moments{0, &mean, &m2, 1, dtype::float32, {}};
   float sum_dy = 0, sum_dy_xmu = 0, weight_grad = 0;
 
   [[nodiscard]] const_tensor_view input() const {
     return {x.data(), layout};
+  }
+
+  [[nodiscard]] moments_view moments() {
+    return {count, &mean, &m2, 1, dtype::float32, {}};
   }
 };
 // end: part
@@ -87,9 +91,11 @@ int main() {
   // begin: statistics
   for (auto* p : {&first, &second}) {
     scratch_memory scratch{batch_moments_workspace(layout)};
-    batch_moments(run, p->input(), p->moments, scratch);
+    auto moments = p->moments();
+    batch_moments(run, p->input(), moments, scratch);
+    p->count = moments.count;
   }
-  std::array<const_moments_view, 2> parts{first.moments, second.moments};
+  std::array<const_moments_view, 2> parts{first.moments(), second.moments()};
   float mean = 0, m2 = 0, inv_std = 0;
   moments_view total{0, &mean, &m2, 1, dtype::float32, {}};
   merge_moments(run, parts, total);

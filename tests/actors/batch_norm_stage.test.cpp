@@ -2,12 +2,55 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <sstream>
 #include <string>
 #include <vector>
 
 using namespace syncnorm;
 using namespace syncnorm::test;
+
+namespace {
+
+/// The words of a text, in alphabetical order.
+std::vector<std::string> sorted_words(const std::string& text) {
+  std::istringstream in{text};
+  std::vector<std::string> result{std::istream_iterator<std::string>{in}, {}};
+  std::ranges::sort(result);
+  return result;
+}
+
+} // namespace
+
+TEST_CASE_FIXTURE(stage_fixture, "an array of no such name is refused with the "
+                                 "names that there are, whatever the options") {
+  for (int i = 0; i < 12; ++i) {
+    auto options = float64_options;
+    options.affine = i % 2 == 0;
+    options.frozen = i >= 4 && i < 8;
+    options.online = i >= 8 && i < 10;
+    options.track_running_stats = i < 10;
+    batch_norm_stage stage{system, options};
+    std::string names;
+    for (const auto& x : stage.replica().state())
+      names += x.name + ' ';
+    for (const auto& x : stage.replica().gradients())
+      names += x.name + ".grad ";
+    callback_context context{"", 1};
+    stage.on_data_parallel_replicate(context, 0);
+    std::string told;
+    c.ask(stage, read_state_atom_v, std::string{"none"})
+        .receive([](const double_array&) {},
+                 [&](const caf::error& reason) { told = describe(reason); });
+    auto listed = told.substr(told.find('[') + 1);
+    listed = listed.substr(0, listed.find(']'));
+    std::erase(listed, ',');
+    CHECK(sorted_words(listed) == sorted_words(names));
+    stage.on_data_parallel_release();
+  }
+}
 
 TEST_CASE_FIXTURE(stage_fixture, "slave actors answer as one device on the "
                                  "whole batch, with several micro-batches in "
